@@ -1,0 +1,233 @@
+"""The messages that cross between rooms, as typed frozen structures in JSON (never pickle).
+
+Three conversations: agent ↔ driver over a WebSocket, driver ↔ scheduler child over a Unix socket (one JSON document
+a line), agent ↔ worker over the worker's standard streams (likewise). Each message carries its name in ``op``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from .errors import DriverError
+from .node import Harvest, Network, Node, NodeFacts, Sample
+
+VERSION = 1
+"""Grows when an older partner could misread a message; both ends name theirs and refuse another."""
+
+
+class Message(msgspec.Struct, frozen=True, tag_field="op", kw_only=True):
+    """Anything on one of the wires."""
+
+
+# ---------------------------------------------------------------- agent → driver
+
+
+class Hello(Message, frozen=True, kw_only=True, tag="hello"):
+    """First word of an agent on each connection.
+
+    `incarnation` grows with every start of the agent, so that a stale connection of the same node is told apart.
+    """
+
+    version: int
+    incarnation: int
+    facts: NodeFacts
+
+
+class Beat(Message, frozen=True, kw_only=True, tag="beat"):
+    """Every two seconds: that the node is there, and how it was."""
+
+    sequence: int
+    samples: tuple[Sample, ...] = ()
+    harvest: Harvest = Harvest.LENDING
+    network: Network = Network()
+    worker: str = ""
+    """Address of the node's Dask worker, empty while it has none."""
+
+
+class Report(Message, frozen=True, kw_only=True, tag="report"):
+    """Something that happened on the node and belongs into the journal."""
+
+    kind: str
+    text: str
+    data: dict[str, Any] = {}
+
+
+class Leaving(Message, frozen=True, kw_only=True, tag="leaving"):
+    """The agent goes by plan; its loan ends well."""
+
+    reason: str
+
+
+AgentMessage = Hello | Beat | Report | Leaving
+
+# ---------------------------------------------------------------- driver → agent
+
+
+class Welcome(Message, frozen=True, kw_only=True, tag="welcome"):
+    """The node is admitted to speak; where its worker registers, and how often to beat."""
+
+    scheduler: str
+    """Address of the Dask scheduler, such as ``tls://10.0.0.1:8791``."""
+    beat_seconds: float
+    denied: tuple[int, ...] = ()
+    """Serial numbers of certificates that no longer count."""
+
+
+class BeatReply(Message, frozen=True, kw_only=True, tag="beat-reply"):
+    """Answers a beat; the agent measures the round trip with it."""
+
+    sequence: int
+
+
+class Denied(Message, frozen=True, kw_only=True, tag="denied"):
+    """The list of certificates that no longer count has changed."""
+
+    serials: tuple[int, ...]
+
+
+class Leave(Message, frozen=True, kw_only=True, tag="leave"):
+    """The node is to leave the mesh for good (it was revoked)."""
+
+    reason: str
+
+
+DriverOrder = Welcome | BeatReply | Denied | Leave
+
+# ---------------------------------------------------------------- driver ↔ scheduler child
+
+
+class Nodes(Message, frozen=True, kw_only=True, tag="nodes"):
+    """Driver → child: all nodes as they are now. Replaces what was known."""
+
+    nodes: tuple[Node, ...]
+
+
+class DeniedSerials(Message, frozen=True, kw_only=True, tag="denied-serials"):
+    """Driver → child: certificates that the role guard turns away."""
+
+    serials: tuple[int, ...]
+
+
+class Ask(Message, frozen=True, kw_only=True, tag="ask"):
+    """Driver → child: a question about the scheduler's state.
+
+    `what` is one of ``why`` (argument: a task's key), ``tasks`` (counts), ``drain`` (argument: a node's name).
+    """
+
+    number: int
+    what: str
+    argument: str = ""
+
+
+class Answer(Message, frozen=True, kw_only=True, tag="answer"):
+    """Child → driver: the answer to `Ask` of the same number, or why there is none."""
+
+    number: int
+    data: dict[str, Any] = {}
+    error: str = ""
+
+
+class Started(Message, frozen=True, kw_only=True, tag="started"):
+    """Child → driver: the scheduler listens."""
+
+    address: str
+
+
+class SchedulerEvent(Message, frozen=True, kw_only=True, tag="event"):
+    """Child → driver: something that belongs into the journal."""
+
+    kind: str
+    text: str
+    node: str = ""
+    data: dict[str, Any] = {}
+
+
+class WorkerSeen(Message, frozen=True, kw_only=True, tag="worker-seen"):
+    """Child → driver: a node's worker has registered (or, with `gone`, has left)."""
+
+    node: str
+    address: str
+    gone: bool = False
+    speed: float = 0.0
+    """Observed task speed relative to the benchmark's promise; 0 when not observed."""
+
+
+ToChild = Nodes | DeniedSerials | Ask
+FromChild = Answer | Started | SchedulerEvent | WorkerSeen
+
+# ---------------------------------------------------------------- agent ↔ worker
+
+
+class WorkerReady(Message, frozen=True, kw_only=True, tag="ready"):
+    """Worker → agent: it is registered under this address."""
+
+    address: str
+
+
+class WorkerFailed(Message, frozen=True, kw_only=True, tag="failed"):
+    """Worker → agent: it cannot serve, and why."""
+
+    text: str
+
+
+class WorkerBusy(Message, frozen=True, kw_only=True, tag="busy"):
+    """Worker → agent: how many tasks run now, told when it changes and once a second at most."""
+
+    tasks: int
+
+
+class DeniedToWorker(Message, frozen=True, kw_only=True, tag="denied-serials"):
+    """Agent → worker: certificates that its role guard turns away."""
+
+    serials: tuple[int, ...]
+
+
+class Retire(Message, frozen=True, kw_only=True, tag="retire"):
+    """Agent → worker: leave the scheduler in order, then end."""
+
+
+FromWorker = WorkerReady | WorkerFailed | WorkerBusy | Report
+ToWorker = DeniedToWorker | Retire
+
+Kind = TypeVar("Kind")
+
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+def encode(message: Message) -> bytes:
+    """Return `message` as one line of JSON without the line's end."""
+    return msgspec.json.encode(message)
+
+
+def decode(data: bytes | str, kinds: Any) -> Any:
+    """Read one message that must be of `kinds`, such as `AgentMessage`.
+
+    Raises:
+        DriverError: it is not, with the place that is wrong.
+    """
+    decoder = _decoders.get(kinds)
+    if decoder is None:
+        decoder = _decoders[kinds] = msgspec.json.Decoder(kinds)
+    try:
+        return decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise DriverError(f"A message on the wire could not be read: {error}") from None
+
+
+def plain(value: Any) -> Any:
+    """Return frozen data as plain dicts, lists and numbers, for answers and ``--json``."""
+    return msgspec.to_builtins(value)
+
+
+def typed(data: Any, kind: type[Kind]) -> Kind:
+    """Return plain data as the frozen type `kind`.
+
+    Raises:
+        DriverError: it does not fit, with the place that is wrong.
+    """
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        raise DriverError(f"An answer could not be read as {kind.__name__}: {error}") from None

@@ -1,0 +1,444 @@
+"""The driver itself: books, journal, registry and scheduler child put together, with one method an action.
+
+No HTTP here: `http` and `agent_socket` call these methods, and so do the tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from computemesh import config, scores
+from computemesh.certificates import Peer, Role
+from computemesh.driver_client import Status, own_versions
+from computemesh.errors import NotTrusted, Refused
+from computemesh.gates import Limits, closed_gates
+from computemesh.identity import Identity
+from computemesh.node import Health, Node, NodeFacts, Sample
+from computemesh.protocol import Beat, SchedulerEvent, WorkerSeen, plain
+
+from .authority import Authority, Granted
+from .books import Books, Record
+from .enrolment import judge, mismatch, read_application
+from .health import Patience
+from .journal import Journal
+from .registry import HealthChange, Registry
+from .scheduler_child import ChildSettings, SchedulerChild
+from .tokens import RateLimit, new_token
+from .worker_probe import answers
+
+logger = logging.getLogger("computemesh.driver")
+CHECK_SECONDS = 0.5
+"""How often health is judged and changed nodes are told to the scheduler."""
+
+
+@dataclass(frozen=True)
+class DriverSettings:
+    """What a driver is made of."""
+
+    identity: Identity
+    authority: Authority
+    child: ChildSettings
+    patience: Patience
+    certificate_lifetime: datetime.timedelta
+    clock_skew: float
+    enrol_per_minute: int
+    history: int
+    """Samples kept per node."""
+
+
+class Driver:
+    """One control plane. `wall` gives seconds since the epoch, `clock` monotonic seconds."""
+
+    def __init__(
+        self,
+        settings: DriverSettings,
+        journal: Journal,
+        wall: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.settings = settings
+        self._journal = journal
+        self._wall, self._clock = wall, clock
+        self._term = journal.lead()
+        self.books = Books()
+        self.registry = Registry(settings.patience, settings.history)
+        self._limit = RateLimit(settings.enrol_per_minute)
+        self._versions = own_versions()
+        self._listeners: set[Callable[[Record], None]] = set()
+        self._agents: dict[str, Callable[[str], None]] = {}
+        self.child = SchedulerChild(
+            settings.child, self._on_scheduler_event, self._on_worker, self._on_child_started, self._on_child_died
+        )
+        self._scheduler_starts = 0
+        self._scheduler_started = 0.0
+        self._changed = True
+        self._rounds: asyncio.Task[None] | None = None
+        self._probes: set[asyncio.Task[None]] = set()
+        self.limits = Limits(**config.section("gates"))
+        self.weights = scores.Weights(**config.section("scores"))
+        self._read_journal()
+
+    def _read_journal(self) -> None:
+        snapshot = self._journal.load_snapshot()
+        since = 0
+        if snapshot is not None:
+            since, books = snapshot
+            self.books.restore(books)
+        for record in self._journal.read(since):
+            self.books.apply(record)
+        for name in self.books.nodes:
+            self.registry.live(name)
+
+    # ------------------------------------------------------------ life
+
+    async def start(self) -> None:
+        """Start the scheduler child and the health rounds."""
+        self.record("driver-started", f"The driver started, version {self._versions.computemesh}, term {self._term}")
+        await self.child.start()
+        self._rounds = asyncio.create_task(self._go_round())
+
+    async def stop(self) -> None:
+        """Stop in order; the journal is whole at any moment."""
+        if self._rounds is not None:
+            self._rounds.cancel()
+        for probe in self._probes:
+            probe.cancel()
+        await self.child.stop()
+        self.record("driver-stopped", "The driver was stopped")
+        self._journal.close()
+
+    async def _go_round(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            for change in self.registry.check(self._clock(), CHECK_SECONDS):
+                self._on_health(change)
+            if self._changed:
+                self._changed = False
+                self.child.send_nodes(self.nodes())
+            if self._journal.snapshot_due():
+                newest = self._journal.newest(1)
+                self._journal.save_snapshot(newest[0].sequence if newest else 0, self.books.snapshot())
+
+    def record(self, kind: str, text: str, node: str = "", **data: Any) -> Record:
+        """Write one record, take it into the books, and tell whoever follows the events."""
+        record = self._journal.append(self._term, self._wall(), kind, text, node, data)
+        self.books.apply(record)
+        for listener in tuple(self._listeners):
+            listener(record)
+        return record
+
+    def follow(self, listener: Callable[[Record], None]) -> Callable[[], None]:
+        """Call `listener` with each new record; returns what ends that."""
+        self._listeners.add(listener)
+        return lambda: self._listeners.discard(listener)
+
+    def events(self, count: int, node: str = "") -> list[Record]:
+        """Return the newest `count` events, oldest first."""
+        return self._journal.newest(count, node)
+
+    # ------------------------------------------------------------ enrolment and rights
+
+    def enrol(self, data: Any, address: str) -> dict[str, str]:
+        """Trade a token for a certificate.
+
+        Raises:
+            Refused: with the reason.
+        """
+        if not self._limit.allows(address, self._clock()):
+            raise Refused("Too many enrolments from this address: wait a minute", 429)
+        application = read_application(data)
+        try:
+            admission = judge(application, self.books, self._versions, self._wall(), address, self.settings.clock_skew)
+        except Refused as refusal:
+            self.record("enrolment-refused", f"Enrolment from {address} refused: {refusal}", address=address)
+            raise
+        role, name = admission.role, admission.name
+        granted = self._sign(application.request, role, name, address)
+        # The use is on disk before the certificate leaves: a crash in between costs a token, never grants two.
+        self.record(
+            "token-used",
+            f"Token {admission.token.identifier} was used by {name}",
+            identifier=admission.token.identifier,
+        )
+        self._issued(granted, role, name, address)
+        if role is Role.NODE:
+            pools = list(admission.token.pools)
+            self.record("node-enrolled", f"{name} joined from {address}", name, address=address, pools=pools)
+            self.registry.live(name)
+        else:
+            self.record("user-enrolled", f"{role} {name} logged in from {address}", role=role, name=name)
+        return {"role": role, "name": name, "certificate": granted.certificate.decode()}
+
+    def renew(self, peer: Peer, data: Any, address: str) -> dict[str, str]:
+        """Sign a new certificate for a peer whose present one still counts."""
+        request = data.get("request") if isinstance(data, dict) else None
+        if not isinstance(request, str):
+            raise Refused("A renewal needs a signing request", 400)
+        granted = self._sign(request, peer.role, peer.name, address)
+        self._issued(granted, peer.role, peer.name, address)
+        return {"certificate": granted.certificate.decode()}
+
+    def _sign(self, request: str, role: Role, name: str, address: str) -> Granted:
+        now = datetime.datetime.fromtimestamp(self._wall(), datetime.UTC)
+        try:
+            return self.settings.authority.grant(
+                request.encode(), role, name, [address], now, self.settings.certificate_lifetime
+            )
+        except NotTrusted as error:
+            raise Refused(str(error), 400) from None
+
+    def _issued(self, granted: Granted, role: Role, name: str, address: str) -> None:
+        self.record(
+            "certificate-issued",
+            f"Certificate for {role} {name}, from {address}",
+            name if role is Role.NODE else "",
+            serial=str(granted.serial), role=role, name=name, expires=granted.expires,
+        )  # fmt: skip
+
+    def took_over(self, granted: Granted, role: Role, name: str) -> None:
+        """Note a certificate that was signed before the journal was open (the driver's own)."""
+        self._issued(granted, role, name, "this machine")
+
+    def create_token(
+        self, role: Role, lifetime: float, uses: int, name: str, networks: Iterable[str], pools: Iterable[str]
+    ) -> dict[str, Any]:
+        """Make a token; the secret is in the answer and nowhere else."""
+        if role is not Role.NODE and not name:
+            name = f"{role}-{secrets.token_hex(3)}"
+        token, secret = new_token(role, self._wall() + lifetime, uses, name, networks, pools)
+        self.record("token-created", f"Token {token.identifier} for a {role} was made", token=plain(token))
+        address = self.settings.identity.driver
+        return {"token": secret, "identifier": token.identifier, "expires": token.expires, "address": address}
+
+    def revoke_token(self, identifier: str) -> None:
+        """Make a token worthless.
+
+        Raises:
+            Refused: it is not known.
+        """
+        if identifier not in self.books.tokens:
+            raise Refused(f"No token {identifier!r} is known: `mesh token list` shows them", 404)
+        self.record("token-revoked", f"Token {identifier} was revoked", identifier=identifier)
+
+    def revoke(self, name: str) -> dict[str, Any]:
+        """Turn all certificates of a node or person away from now on, and cut its connections.
+
+        Raises:
+            Refused: nobody of that name holds a certificate that counts.
+        """
+        serials = self.books.serials_of(name, self._wall())
+        if name == self.settings.identity.name or not serials:
+            raise Refused(f"Nobody named {name!r} holds a certificate that counts: see `mesh nodes`", 404)
+        self.record("certificates-denied", f"{name} was revoked", serials=[str(serial) for serial in serials])
+        self.child.send_denied(self.books.denied)
+        if name in self.books.nodes:
+            self._end_loan(name, kept=True)
+            self.record("node-removed", f"{name} was removed from the mesh", name)
+            self.registry.forget(name)
+        self._changed = True
+        if name in self._agents:
+            self._agents[name]("it was revoked by an administrator")
+        return {"revoked": name, "certificates": len(serials)}
+
+    def trusted(self, peer: Peer | None) -> Peer:
+        """Return `peer` if its certificate counts.
+
+        Raises:
+            NotTrusted: it has none, or it was revoked.
+        """
+        if peer is None:
+            raise NotTrusted("This needs a certificate of the mesh: join or log in first")
+        if peer.serial in self.books.denied:
+            raise NotTrusted(f"The certificate of {peer.name} was revoked: ask your administrator for a new token")
+        return peer
+
+    # ------------------------------------------------------------ nodes
+
+    def nodes(self) -> list[Node]:
+        """Return all nodes as they are now, by name."""
+        return [self.registry.node(self.books.nodes[name]) for name in sorted(self.books.nodes)]
+
+    def described(self) -> list[dict[str, Any]]:
+        """Return all nodes as plain data with score parts and closed gates."""
+        nodes = self.nodes()
+        largest = scores.largest_of(node for node in nodes if node.health is not Health.DEAD)
+        described = []
+        for node in nodes:
+            about = plain(node)
+            about["score"] = plain(scores.score(node, largest, self.weights))
+            about["gates"] = list(closed_gates(node, self.limits))
+            # The package list is long and asked for alone (`mesh node NAME`).
+            about["facts"]["packages"] = None
+            described.append(about)
+        return described
+
+    def node(self, name: str) -> dict[str, Any]:
+        """Return one node whole, with an hour of samples and its last events.
+
+        Raises:
+            Refused: no such node.
+        """
+        enrolled = self.books.nodes.get(name)
+        if enrolled is None:
+            raise Refused(f"No node is named {name!r}: `mesh nodes` shows them", 404)
+        about = next(node for node in self.described() if node["facts"]["name"] == name)
+        about["facts"]["packages"] = plain(enrolled.facts.packages) if enrolled.facts else None
+        about["history"] = [plain(sample) for sample in self.registry.live(name).history]
+        about["events"] = [plain(record) for record in self.events(20, name)]
+        return about
+
+    def cordon(self, name: str) -> None:
+        """Give a node no more tasks; what runs there ends there."""
+        self._known(name)
+        self.record("node-cordoned", f"{name} was cordoned", name)
+        self._changed = True
+
+    def uncordon(self, name: str) -> None:
+        """Undo `cordon` and `drain`."""
+        self._known(name)
+        self.record("node-uncordoned", f"{name} was uncordoned", name)
+        self._changed = True
+
+    async def drain(self, name: str, timeout: float) -> dict[str, Any]:
+        """Empty a node: no more tasks, queued ones go elsewhere, results are copied; returns when it is empty."""
+        self._known(name)
+        self.record("node-draining", f"{name} is being drained", name)
+        self.child.send_nodes(self.nodes())
+        answer = await self.child.ask("drain", name, timeout)
+        self.record("node-drained", f"{name} is empty", name)
+        return answer
+
+    def _known(self, name: str) -> None:
+        if name not in self.books.nodes:
+            raise Refused(f"No node is named {name!r}: `mesh nodes` shows them", 404)
+
+    # ------------------------------------------------------------ what agents say
+
+    def agent_hello(self, peer: Peer, facts: NodeFacts, incarnation: int, leave: Callable[[str], None]) -> None:
+        """Admit an agent's connection; `leave` is called with a reason when the node is revoked.
+
+        Raises:
+            Refused: not in the books, another version, or an older incarnation than the one that is connected.
+        """
+        name = peer.name
+        if name not in self.books.nodes:
+            raise Refused(f"{name} is not in this mesh any more: join again with a new token", 403)
+        if facts.name != name:
+            raise Refused(f"The certificate is {name}'s and may not speak for {facts.name}", 403)
+        theirs = type(self._versions)(facts.computemesh, facts.distributed, facts.python)
+        differs = mismatch(theirs, self._versions)
+        if differs:
+            raise Refused(differs, 426)
+        live = self.registry.live(name)
+        if live.connected and incarnation < live.incarnation:
+            raise Refused(f"A newer agent of {name} is connected: stop one of the two", 409)
+        if self.books.nodes[name].facts != facts:
+            self.record("node-facts", f"{name} said what it is", name, facts=plain(facts))
+        self._agents[name] = leave
+        self.registry.connected(name, incarnation, self._clock())
+        self._changed = True
+
+    def agent_beat(self, name: str, beat: Beat) -> None:
+        """Take one beat in."""
+        live = self.registry.live(name)
+        if beat.worker != live.worker:
+            live.refused = ""
+        self.registry.beat(name, self._clock(), beat.harvest, beat.network, beat.worker, beat.samples)
+        self._changed = True
+
+    def agent_gone(self, name: str, incarnation: int, reason: str | None) -> None:
+        """Take note that an agent's connection ended: by plan with a `reason`, else cut (None)."""
+        if name not in self.books.nodes or self.registry.live(name).incarnation != incarnation:
+            return
+        self._agents.pop(name, None)
+        self._changed = True
+        if reason is None:
+            change = self.registry.cut(name, incarnation)
+            if change is not None:
+                self._on_health(change)
+            return
+        self.registry.left(name)
+        self._end_loan(name, kept=True)
+        self.record("node-left", f"{name} left: {reason}", name)
+
+    def _on_health(self, change: HealthChange) -> None:
+        self._changed = True
+        node = change.node
+        if change.after is Health.ALIVE:
+            back = " again" if change.before is Health.SUSPECTED else ""
+            self.record("node-alive", f"{node} is alive{back}", node)
+            self.registry.live(node).on_loan = True
+            return
+        silent = f"after {change.silence:.1f} s of silence" if change.silence else "its connection was cut"
+        self.record(f"node-{change.after}", f"{node} is {change.after}, {silent}", node)
+        if change.after is Health.DEAD:
+            self._end_loan(node, kept=False)
+
+    def _end_loan(self, name: str, kept: bool) -> None:
+        live = self.registry.live(name)
+        if live.on_loan:
+            live.on_loan = False
+            self.record(
+                "loan-ended", f"The loan of {name} ended {'by plan' if kept else 'without notice'}", name, kept=kept
+            )
+
+    # ------------------------------------------------------------ what the scheduler child says
+
+    def status(self, host: str) -> Status:
+        """Return where the scheduler is, as seen by somebody who reached the driver as `host`."""
+        port = self.child.address.rpartition(":")[2]
+        address = f"tls://{f'[{host}]' if ':' in host else host}:{port}" if self.child.started.is_set() else ""
+        return Status(
+            self.settings.authority.pin, address, self._versions, self._scheduler_started, self._scheduler_starts
+        )
+
+    def _on_child_started(self) -> None:
+        self._scheduler_starts += 1
+        self._scheduler_started = self._wall()
+        self.child.send_denied(self.books.denied)
+        self.child.send_nodes(self.nodes())
+        self.record("scheduler-started", f"The scheduler listens at {self.child.address}")
+
+    def _on_child_died(self, how: str) -> None:
+        self.record("scheduler-died", f"The scheduler ended with {how}; it is started again")
+
+    def _on_scheduler_event(self, event: SchedulerEvent) -> None:
+        self.record(event.kind, event.text, event.node, **event.data)
+
+    def _on_worker(self, seen: WorkerSeen) -> None:
+        if seen.node not in self.books.nodes:
+            return
+        live = self.registry.live(seen.node)
+        if seen.speed:
+            live.speed = seen.speed
+            return
+        self._changed = True
+        if seen.gone:
+            self.record("worker-left", f"The worker of {seen.node} left", seen.node)
+            return
+        self.record("worker-joined", f"The worker of {seen.node} registered as {seen.address}", seen.node)
+        probe = asyncio.create_task(self._probe(seen.node, seen.address))
+        self._probes.add(probe)
+        probe.add_done_callback(self._probes.discard)
+
+    async def _probe(self, name: str, address: str) -> None:
+        """Admit a node only when its worker can be reached: half-reachable laptops make Dask hang."""
+        fault = await answers(self.settings.identity, address)
+        live = self.registry.live(name)
+        live.refused = f"cannot be reached: {fault}" if fault else ""
+        self._changed = True
+        if fault:
+            self.record(
+                "node-refused", f"{name} gets no tasks: its worker at {address} does not answer ({fault})", name
+            )
+
+    def samples(self, name: str) -> list[Sample]:
+        """Return the samples kept of a node, oldest first."""
+        return list(self.registry.live(name).history)

@@ -1,0 +1,225 @@
+"""Starts a driver in this process: home, lock, CA, ports, logs; runs until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import errno
+import logging
+import logging.handlers
+import os
+import signal
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from tornado import httpserver, web
+
+from computemesh import config
+from computemesh.certificates import Role
+from computemesh.errors import BadConfiguration, DriverError
+
+from .agent_socket import AgentSocket
+from .authority import open_authority, own_identity
+from .driver import Driver, DriverSettings
+from .health import Patience
+from .http import LARGEST_BODY, routes
+from .journal import Journal
+from .scheduler_child import ChildSettings
+
+logger = logging.getLogger("computemesh.driver")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a driver lives and listens."""
+
+    home: Path
+    host: str
+    """Address to listen on; empty: all."""
+    port: int
+    scheduler_port: int
+
+
+def reachable_host(listening: str) -> str:
+    """Return the address that other machines use to reach this one, best known."""
+    if listening and listening not in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
+        return listening
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+        # No packet is sent: connecting a datagram socket only asks the routing table. RFC 5737 documentation address.
+        probe.connect(("192.0.2.1", 9))
+        found: str = probe.getsockname()[0]
+        return found
+    return "127.0.0.1"
+
+
+@contextlib.contextmanager
+def only_driver(home: Path) -> Iterator[None]:
+    """Hold the home for one driver.
+
+    Raises:
+        BadConfiguration: another driver holds it.
+    """
+    folder = home / "driver"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (folder / "lock").open("a+", encoding="utf-8") as file:
+        if not _lock(file):
+            file.seek(0)
+            raise BadConfiguration(
+                f"Another driver (process {file.read().strip() or '?'}) runs with the home {home}: stop it, or give "
+                "another --home"
+            )
+        file.seek(0)
+        file.truncate()
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def _lock(file: IO[str]) -> bool:
+    try:
+        if os.name == "nt":
+            import msvcrt
+
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def log_to(home: Path, name: str) -> logging.Handler:
+    """Return a handler for ``<home>/logs/<name>.log``, rotated at 10 MB, five kept."""
+    folder = home / "logs"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handler = logging.handlers.RotatingFileHandler(
+        folder / f"{name}.log", maxBytes=10_000_000, backupCount=5, encoding="utf-8"
+    )
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    return handler
+
+
+def _free(host: str, port: int, what: str, option: str) -> list[socket.socket]:
+    from tornado.netutil import bind_sockets
+
+    try:
+        return bind_sockets(port, host or None, reuse_port=False)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise DriverError(f"Port {port} for {what} is in use: free it, or give another with {option}") from None
+        raise DriverError(f"{what} cannot listen on {host or 'all addresses'}, port {port}: {error.strerror}") from None
+
+
+def make_driver(place: Place, now: datetime.datetime) -> Driver:
+    """Return a driver of this home, not started; makes CA, identities and journal at the first time."""
+    folder = place.home / "driver"
+    authority = open_authority(folder, now)
+    host = reachable_host(place.host)
+    address = f"[{host}]:{place.port}" if ":" in host else f"{host}:{place.port}"
+    hosts = {host, "127.0.0.1", "localhost", socket.gethostname()}
+    identity, own = own_identity(authority, folder, Role.DRIVER, "driver", address, sorted(hosts), now)
+    local = "127.0.0.1" if place.host in ("", "0.0.0.0", "::") else place.host  # noqa: S104 - compared, not bound
+    _, admin = own_identity(
+        authority, place.home / "admin", Role.ADMIN, "admin", f"{local}:{place.port}", ["localhost"], now
+    )
+    beat = config.seconds("driver.beat")
+    scheduler_log = logging.getLogger("computemesh.scheduler_log")
+    scheduler_log.propagate = False
+    if not scheduler_log.handlers:
+        handler = log_to(place.home, "scheduler")
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        scheduler_log.addHandler(handler)
+        scheduler_log.setLevel(logging.INFO)
+    # A Unix socket's path holds at most about 100 bytes; a home may be deeper.
+    sockets = Path(tempfile.mkdtemp(prefix="computemesh-"))
+    listen = place.host or "0.0.0.0"  # noqa: S104 - what an administrator asked for; TLS with client certificates
+    settings = DriverSettings(
+        identity=identity,
+        authority=authority,
+        child=ChildSettings(
+            folder,
+            f"tls://{f'[{listen}]' if ':' in listen else listen}:{place.scheduler_port}",
+            sockets / "scheduler",
+            scheduler_log,
+        ),
+        patience=Patience(beat, int(config.number("driver.suspected-after")), int(config.number("driver.dead-after"))),
+        certificate_lifetime=datetime.timedelta(seconds=config.seconds("driver.certificate-lifetime")),
+        clock_skew=config.seconds("driver.clock-skew"),
+        enrol_per_minute=int(config.number("driver.enrol-per-minute")),
+        history=int(config.seconds("driver.history")),
+    )
+    driver = Driver(settings, Journal(folder / "journal.sqlite"))
+    for granted, role, name in ((own, Role.DRIVER, "driver"), (admin, Role.ADMIN, "admin")):
+        if granted is not None:
+            driver.took_over(granted, role, name)
+    return driver
+
+
+async def serve(place: Place, ready: Callable[[Driver], None], stop: asyncio.Event) -> None:
+    """Run a driver until `stop` is set; `ready` is called once it listens and its scheduler does.
+
+    Raises:
+        ComputeMeshError: it cannot start, with the reason.
+    """
+    with only_driver(place.home):
+        # The scheduler's port is tried now for a clear message; the child binds it itself.
+        for taken in _free(place.host, place.scheduler_port, "the scheduler", "--scheduler-port"):
+            taken.close()
+        sockets = _free(place.host, place.port, "the driver", "--port")
+        driver = make_driver(place, datetime.datetime.now(datetime.UTC))
+        application = web.Application(
+            [*routes(driver), (r"/v1/agent", AgentSocket, {"driver": driver})],
+            log_function=_log_request,
+            websocket_max_message_size=LARGEST_BODY,
+        )
+        context = driver.settings.identity.server_context(optional=True)
+        server = httpserver.HTTPServer(
+            application, ssl_options=context, max_body_size=LARGEST_BODY, max_header_size=65536
+        )
+        server.add_sockets(sockets)
+        await driver.start()
+        try:
+            started = asyncio.create_task(driver.child.started.wait())
+            stopped = asyncio.create_task(stop.wait())
+            await asyncio.wait({started, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not stop.is_set():
+                ready(driver)
+            await stopped
+            started.cancel()
+        finally:
+            server.stop()
+            await server.close_all_connections()
+            await driver.stop()
+            driver.settings.child.socket.parent.rmdir()
+
+
+def _log_request(handler: Any) -> None:
+    if handler.get_status() >= 500:
+        logger.error("%s %s: %d", handler.request.method, handler.request.path, handler.get_status())
+
+
+def run(place: Place, ready: Callable[[Driver], None]) -> None:
+    """Run a driver in the foreground until SIGINT or SIGTERM."""
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            try:
+                loop.add_signal_handler(number, stop.set)
+            except NotImplementedError:  # Windows has no signal handlers on its loop
+                signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
+        await serve(place, ready, stop)
+
+    root = logging.getLogger("computemesh")
+    root.addHandler(log_to(place.home, "driver"))
+    root.setLevel(logging.INFO)
+    logging.getLogger("tornado").addHandler(log_to(place.home, "http"))
+    asyncio.run(main())
