@@ -81,7 +81,8 @@ def host_and_port(address: str) -> tuple[str, int]:
 # ---------------------------------------------------------------- one exchange
 
 
-def _explain(error: OSError, host: str, port: int) -> DriverError:
+def explain(error: OSError, host: str, port: int) -> DriverError:
+    """Return what a failed connection to `host`:`port` means, and what to do about it."""
     where = f"{host}:{port}"
     if isinstance(error, ssl.SSLCertVerificationError):
         reason = error.verify_message if getattr(error, "verify_message", "") else str(error)
@@ -132,7 +133,7 @@ def _exchange(
     except (OSError, http.client.HTTPException) as error:
         if isinstance(error, http.client.HTTPException):
             raise DriverUnreachable(f"What answers at {host}:{port} is no driver: {error!r}") from None
-        raise _explain(error, host, port) from None
+        raise explain(error, host, port) from None
     finally:
         connection.close()
     return _answer(response.status, text, f"{host}:{port}")
@@ -177,7 +178,7 @@ def pinned_authority(host: str, port: int, pin: str) -> bytes:
         ):
             chain = _shown_chain(secured)
     except OSError as error:
-        raise _explain(error, host, port) from None
+        raise explain(error, host, port) from None
     for shown in chain:
         certificate = x509.load_der_x509_certificate(shown)
         if hmac.compare_digest(fingerprint(certificate), pin.lower()):
@@ -305,7 +306,7 @@ class DriverClient:
                 if line.strip():
                     yield json.loads(line)
         except OSError as error:
-            raise _explain(error, self._host, self._port) from None
+            raise explain(error, self._host, self._port) from None
         finally:
             connection.close()
 

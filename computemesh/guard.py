@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from .certificates import Peer, Role, peer_of
 
@@ -30,7 +31,7 @@ DENIED_TO_USERS = frozenset(
     {
         "register-worker", "heartbeat_worker", "register_nanny", "unregister", "unregister_nanny",
         "run_function", "register_scheduler_plugin", "unregister_scheduler_plugin", "register_nanny_plugin",
-        "unregister_nanny_plugin", "terminate", "close", "restart", "restart_workers", "retire_workers",
+        "unregister_nanny_plugin", "terminate", "restart", "restart_workers", "retire_workers",
         "worker_status_change", "set_restrictions", "workers_to_close", "adaptive_target", "dump_state",
         "dump_cluster_state_to_url", "start_task_metadata", "stop_task_metadata", "amm_handler", "reschedule",
     }
@@ -47,7 +48,8 @@ class RefusedPickle(Exception):
 
 def may_open(side: str, role: Role, op: object) -> bool:
     """Return whether a peer of `role` may say `op` to a ``scheduler`` or ``worker``."""
-    if role is Role.DRIVER:
+    # "close" ends the peer's own connection and nothing else.
+    if role is Role.DRIVER or op == "close":
         return True
     if side == "worker":
         return op in PEER_TO_WORKER
@@ -96,24 +98,24 @@ class Guard:
     report: Callable[[str, str, str], None]
     denied: frozenset[int] = frozenset()
     """Serial numbers of revoked certificates."""
-    _open: dict[Any, Peer] = field(default_factory=dict)
+    _open: WeakKeyDictionary[Any, Peer] = field(default_factory=WeakKeyDictionary)
+    """Connections that exist, with whom they are; Dask says nowhere when one ends, so they are held weakly."""
 
     def install(self, server: Any) -> None:
         """Put the guard before `server.handle_comm`; call it before the server starts to listen."""
+        from distributed.utils import NoOpAwaitable
+
         _guard_unpickling()
         stock = server.handle_comm
 
-        async def guarded(comm: Any) -> Any:
+        def guarded(comm: Any) -> Any:
             peer = self._admitted(comm)
             if peer is None:
                 comm.abort()
-                return None
+                return NoOpAwaitable()
             self._open[comm] = peer
-            try:
-                self._watch(comm, peer)
-                return await stock(comm)
-            finally:
-                self._open.pop(comm, None)
+            self._watch(comm, peer)
+            return stock(comm)
 
         server.handle_comm = guarded
 
@@ -121,7 +123,7 @@ class Guard:
         """Turn these certificates away from now on and cut what they have open."""
         self.denied = serials
         for comm, peer in list(self._open.items()):
-            if peer.serial in serials:
+            if peer.serial in serials and not comm.closed():
                 self.report("refused-certificate", peer.name, "its certificate was revoked; connection cut")
                 comm.abort()
 

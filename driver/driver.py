@@ -416,9 +416,11 @@ class Driver:
         if seen.node not in self.books.nodes:
             return
         live = self.registry.live(seen.node)
-        if seen.speed:
-            live.speed = seen.speed
+        live.speed = seen.speed or live.speed
+        address = "" if seen.gone else seen.address
+        if address == live.registered:
             return
+        live.registered = address
         self._changed = True
         if seen.gone:
             self.record("worker-left", f"The worker of {seen.node} left", seen.node)

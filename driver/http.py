@@ -182,6 +182,17 @@ class Why(Handler):
         self.answer(await self.driver.child.ask("why", key))
 
 
+class Placements(Handler):
+    """Where tasks went."""
+
+    async def get(self) -> None:
+        """Return the newest placements that the scheduler remembers: key, prefix, node, when."""
+        count = self.get_query_argument("count", "100")
+        if not count.isdigit():
+            raise Refused(f"count={count} is not usable: give a whole number", 400)
+        self.answer((await self.driver.child.ask("placements", count))["placements"])
+
+
 class Tokens(Handler):
     """Tokens are made and seen by administrators."""
 
@@ -300,6 +311,7 @@ def routes(driver: Driver) -> list[Any]:
         (rf"/v1/nodes/{name}", NodeRoute),
         (rf"/v1/nodes/{name}/(cordon|uncordon|drain)", NodeAction),
         (r"/v1/why", Why),
+        (r"/v1/placements", Placements),
         (r"/v1/tokens", Tokens),
         (rf"/v1/tokens/{name}", Token),
         (r"/v1/revoke", Revoke),

@@ -23,6 +23,9 @@ class Live:
     harvest: Harvest = Harvest.IDLE
     network: Network = field(default_factory=Network)
     worker: str = ""
+    """Address of its worker, as its agent says."""
+    registered: str = ""
+    """Address of its worker, as the scheduler says."""
     refused: str = ""
     speed: float = 0.0
     on_loan: bool = False

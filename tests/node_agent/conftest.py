@@ -10,8 +10,9 @@ from typing import Any
 
 import dask
 import pytest
-from computemesh.node_agent.capsules import CapsuleExecutor, CapsulePlugin
 from distributed import Client, Scheduler, Worker
+
+from computemesh.node_agent.capsules import CapsuleExecutor, CapsulePlugin
 
 BOUND = 60.0
 """Seconds after which something that must happen counts as never happening."""

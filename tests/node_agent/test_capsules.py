@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from computemesh.node_agent.capsules import SIGNAL_OPERATION
 from distributed import CancelledError, Client, Reschedule, get_client, get_worker, worker_client
 
 import computemesh.output
 from computemesh.errors import Interrupted, TaskDied
+from computemesh.node_agent.capsules import SIGNAL_OPERATION
 
 from .conftest import BOUND, Cluster, eventually
 
@@ -235,16 +235,19 @@ async def test_interrupt_reaches_sleep_and_subprocess(cluster: Cluster) -> None:
         assert "lost" not in str(await future.exception())
 
 
-async def test_interrupted_task_may_answer_with_a_value(cluster: Cluster) -> None:
+async def test_interrupted_task_may_answer_with_a_value(cluster: Cluster, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+
     def careful() -> str:
         try:
+            started.touch()
             time.sleep(600)
         except KeyboardInterrupt:
             return "kept"
         return "never"
 
     future = cluster.submit(careful)
-    await cluster.running(future.key)
+    await eventually(started.exists)
     send(cluster, future.key, "interrupt")
     assert await future == "kept"
 

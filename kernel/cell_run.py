@@ -1,0 +1,246 @@
+"""Runs one cell on a node. This module is what the nodes import: nothing of IPython, nothing heavy.
+
+The cell runs in a capsule's main thread, or in a thread of a plain Dask worker; either way in a namespace of its own,
+with what it prints and displays sent live to the notebook.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+import types
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from computemesh.output import current
+
+from .cell_names import CellNames
+from .cell_source import VALUE, CellSource, compiled
+from .interrupts import Interruptible, in_own_process
+from .mime_bundles import mime_bundle
+from .node_display import builtins_for_cell
+from .node_name import node_name
+from .node_output import Sink, capturing
+from .shipping import module_names, pack, unpack
+from .traceback_text import Failure, failure_from
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What all runs of one cell have in common."""
+
+    source: CellSource
+    names: CellNames
+    run: str
+    """Tells this run of the cell from all others."""
+    topic: str
+    """Where output goes."""
+    target: str = ""
+    """What ``for TARGET in …`` binds; empty for a single run."""
+    timeout: float | None = None
+    """Seconds after which a run is interrupted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one run of a cell came to."""
+
+    index: int
+    node: str
+    names: bytes = b""
+    """The names it bound, packed."""
+    modules: dict[str, str] = field(default_factory=dict)
+    """The names that it bound to modules, by the modules' full names."""
+    deleted: tuple[str, ...] = ()
+    value: bytes | None = None
+    """The value of the last expression, packed; None without one."""
+    value_shown: dict[str, Any] | None = None
+    """How the value shows where it cannot travel."""
+    left: dict[str, str] = field(default_factory=dict)
+    """Names that stayed on the node, and why."""
+    late: tuple[dict[str, Any], ...] = ()
+    """Displays too large to be sent live."""
+    messages: int = 0
+    """How many messages were sent live; they may arrive after this."""
+    failure: Failure | None = None
+    interrupted: bool = False
+    timed_out: bool = False
+
+
+class CellFailed(Exception):
+    """A run of a cell raised; carries the outcome through Dask, so that Dask counts it as failed and can retry."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the run came to."""
+        found: Outcome = self.args[0]
+        return found
+
+    def __str__(self) -> str:
+        failure = self.outcome.failure
+        return f"{failure.kind}: {failure.message}" if failure else "a cell failed"
+
+    def __repr__(self) -> str:
+        # Dask writes this into the worker's log, where the cell's values have no business.
+        return f"CellFailed({str(self)!r})"
+
+
+def run_cell(
+    cell: Cell,
+    shared: bytes,
+    item: bytes | None,
+    index: int,
+    shared_values: Sequence[Any] = (),
+    item_values: Sequence[Any] = (),
+) -> Outcome:
+    """Run `cell` in this process and return what it came to.
+
+    Args:
+        cell: what to run.
+        shared: the packed names that the cell reads.
+        item: the packed item of the loop, if it is one.
+        index: which run of the cell this is.
+        shared_values: what the Dask futures in `shared` came to.
+        item_values: what those in `item` came to.
+
+    Raises:
+        CellFailed: the cell raised.
+    """
+    node = node_name()
+    sink = Sink(current(), cell.topic, cell.run, index)
+    sink.send({"kind": "start", "node": node})
+    running = Interruptible(cell.run)
+    outcome = Outcome(index, node)
+    failure: BaseException | None = None
+    namespace = _namespace()
+    before: frozenset[str] = frozenset()
+    try:
+        try:
+            with capturing(sink), running.interruptible(cell.timeout), _own_main(namespace):
+                cell.source.remember()
+                namespace.update(unpack(shared, namespace, shared_values))
+                if item is not None:
+                    _bind_target(cell.target, unpack(item, namespace, item_values), namespace)
+                before = frozenset(namespace)
+                try:
+                    _execute(compiled(cell.source), namespace)
+                finally:
+                    sink.figures()
+        except BaseException as error:  # sys.exit() and an interrupt end a cell, not the process
+            failure = error
+        finally:
+            running.finish()
+        outcome = _collected(outcome, cell, namespace, before)
+    except KeyboardInterrupt as late:
+        # The interrupt came while results were being packed: they are lost.
+        running.finish()
+        failure = failure or late
+    sink.close()
+    outcome = replace(
+        outcome,
+        late=tuple(sink.late),
+        messages=sink.sent,
+        timed_out=running.timed_out,
+        interrupted=isinstance(failure, KeyboardInterrupt),
+    )
+    if failure is None:
+        return outcome
+    outcome = replace(outcome, failure=failure_from(failure, cell.source, node, namespace))
+    if outcome.interrupted:
+        # Not raised: Dask would retry what the user has just stopped.
+        return outcome
+    raise CellFailed(outcome)
+
+
+def _namespace() -> dict[str, Any]:
+    namespace = vars(types.ModuleType("__main__"))
+    namespace["__builtins__"] = builtins_for_cell()
+    return namespace
+
+
+def _bind_target(target: str, item: Any, namespace: dict[str, Any]) -> None:
+    namespace["__mesh_item__"] = item
+    exec(f"{target} = __mesh_item__", namespace)  # noqa: S102 - the user's own loop target
+    del namespace["__mesh_item__"]
+
+
+def _execute(code: types.CodeType, namespace: dict[str, Any]) -> None:
+    result = eval(code, namespace)  # noqa: S307 - running the user's code is what a node is for
+    if inspect.iscoroutine(result):
+        asyncio.run(result)
+
+
+def _collected(outcome: Outcome, cell: Cell, namespace: dict[str, Any], before: frozenset[str]) -> Outcome:
+    """Pack what the cell bound and the value of its last expression."""
+    names = cell.names.binds
+    if cell.names.star:
+        names = names | {name for name in namespace if name not in before and not name.startswith("_")}
+    found = {name: namespace[name] for name in sorted(names) if name in namespace}
+    modules = module_names(found)
+    data, left = _packed_names({name: found[name] for name in found if name not in modules}, namespace)
+    value, value_shown = None, None
+    if VALUE in namespace:
+        try:
+            value = pack(namespace[VALUE], namespace).data
+        except Exception as error:  # pickling runs the user's own code
+            value_shown = mime_bundle(namespace[VALUE])
+            left = {**left, "the last expression's value": _reason(error)}
+    deleted = tuple(sorted(name for name in cell.names.deletes if name not in namespace))
+    return replace(
+        outcome, names=data, modules=modules, left=left, value=value, value_shown=value_shown, deleted=deleted
+    )
+
+
+def _packed_names(found: dict[str, Any], home: dict[str, Any]) -> tuple[bytes, dict[str, str]]:
+    """Pack names together, so that what they share stays shared; leave out those that cannot travel."""
+    left: dict[str, str] = {}
+    if not found:
+        return b"", left
+    try:
+        return pack(found, home).data, left
+    except Exception:  # pickling runs the user's own code
+        for name, value in list(found.items()):
+            try:
+                pack(value, home)
+            except Exception as error:
+                left[name] = _reason(error)
+                del found[name]
+    return pack(found, home).data, left
+
+
+def _reason(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+@contextmanager
+def _own_main(namespace: dict[str, Any]) -> Iterator[None]:
+    """In a process of its own, let ``__main__`` be the cell, so that pickle finds the classes it defines."""
+    if not in_own_process():
+        yield
+        return
+    stock = sys.modules["__main__"]
+    main = types.ModuleType("__main__")
+    # A module's dictionary cannot be replaced; one that looks names up in the cell's serves as well.
+    main.__class__ = _CellMain
+    main.__dict__["_cell"] = namespace
+    sys.modules["__main__"] = main
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = stock
+
+
+class _CellMain(types.ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["_cell"][name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+def shared_data(data: bytes) -> bytes:
+    """Return `data`: as a task of its own it is sent to each node once, however many runs use it."""
+    return data

@@ -1,0 +1,59 @@
+"""The user's own modules beside the notebook, which the nodes do not have and which therefore travel by value."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+import cloudpickle
+
+
+def _installed_folders() -> tuple[str, ...]:
+    paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return tuple(sorted(f"{Path(path).resolve()}/" for path in {*paths, sys.prefix, sys.base_prefix} if path))
+
+
+_INSTALLED = _installed_folders()
+_is_local: dict[tuple[str, str], bool] = {}
+
+
+def is_local(name: str, file: str) -> bool:
+    """Return whether a module called `name` in `file` is the user's own rather than an installed one."""
+    if name.partition(".")[0] in {"computemesh", "__main__", "__mp_main__"}:
+        return False
+    path = str(Path(file).resolve())
+    return not path.startswith(_INSTALLED) and not {"site-packages", "dist-packages"} & set(Path(path).parts)
+
+
+def _local_modules() -> list[ModuleType]:
+    found = []
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if not isinstance(file, str) or not isinstance(module, ModuleType):
+            continue
+        known = _is_local.get((name, file))
+        if known is None:
+            known = _is_local[name, file] = is_local(name, file)
+        if known and module.__name__ == name:
+            found.append(module)
+    return found
+
+
+@contextmanager
+def by_value() -> Iterator[None]:
+    """Let cloudpickle send what comes from the user's own modules by value within the block."""
+    registered = []
+    already = cloudpickle.list_registry_pickle_by_value()
+    for module in _local_modules():
+        if module.__name__ not in already:
+            cloudpickle.register_pickle_by_value(module)
+            registered.append(module)
+    try:
+        yield
+    finally:
+        for module in registered:
+            cloudpickle.unregister_pickle_by_value(module)

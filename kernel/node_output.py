@@ -1,0 +1,231 @@
+"""Catches what a cell prints and displays on a node, and sends it to the notebook in small batches."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from .display_hooks import watch_ipython
+from .mime_bundles import mime_of
+
+BATCH_SECONDS = 0.1
+BATCH_CHARACTERS = 16_000
+"""A live message is at most about this long, since the scheduler keeps the last thousand of a topic."""
+LIVE_BYTES = 64_000
+"""A larger display travels with the result instead."""
+
+_sink: ContextVar[Sink | None] = ContextVar("computemesh_sink", default=None)
+_process_sink: Sink | None = None
+
+
+class Sink:
+    """Where the output of one run goes."""
+
+    def __init__(self, emit: Callable[[str, Mapping[str, Any]], None], topic: str, run: str, index: int) -> None:
+        self._emit = emit
+        self._topic = topic
+        self._about = {"run": run, "index": index}
+        self._lock = threading.RLock()
+        self._pending: list[tuple[str, str]] = []
+        self._characters = 0
+        self._timer: threading.Timer | None = None
+        self._sent_at = 0.0
+        self._figures_before: frozenset[int] = _open_figures()
+        self.sent = 0
+        self.late: list[dict[str, Any]] = []
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send one message now, after what was printed before it."""
+        with self._lock:
+            self._flush()
+            self._put(message)
+
+    def text(self, stream: str, text: str) -> None:
+        """Take printed text; it leaves within a tenth of a second."""
+        with self._lock:
+            self._pending.append((stream, text))
+            self._characters += len(text)
+            now = time.monotonic()
+            if self._characters >= BATCH_CHARACTERS or (now - self._sent_at >= BATCH_SECONDS and "\n" in text):
+                self._flush()
+            elif self._timer is None:
+                self._timer = threading.Timer(BATCH_SECONDS, self.flush)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def flush(self) -> None:
+        """Send what waits."""
+        with self._lock:
+            self._flush()
+
+    def display(
+        self, data: dict[str, Any], metadata: dict[str, Any], display_id: str | None = None, update: bool = False
+    ) -> None:
+        """Send a rich display; a large one waits for the result."""
+        message: dict[str, Any] = {"kind": "display", "data": data, "metadata": metadata}
+        if display_id:
+            message |= {"display_id": display_id, "update": update}
+        if _size(data) > LIVE_BYTES:
+            with self._lock:
+                self.late.append(message)
+        else:
+            self.send(message)
+
+    def clear(self, wait: bool) -> None:
+        """Clear the cell's output."""
+        self.send({"kind": "clear", "wait": wait})
+
+    def figures(self) -> None:
+        """Display and close the matplotlib figures that the cell has left open."""
+        pyplot = sys.modules.get("matplotlib.pyplot")
+        if pyplot is None:
+            return
+        for number in sorted(_open_figures() - self._figures_before):
+            figure = pyplot.figure(number)
+            self.display(*mime_of(figure))
+            pyplot.close(figure)
+
+    def close(self) -> None:
+        """Send the rest."""
+        self.flush()
+
+    def _flush(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._pending:
+            return
+        pending, self._pending, self._characters = self._pending, [], 0
+        for stream, text in _merged(pending):
+            for start in range(0, len(text), BATCH_CHARACTERS):
+                self._put({"kind": "text", "stream": stream, "text": text[start : start + BATCH_CHARACTERS]})
+        self._sent_at = time.monotonic()
+
+    def _put(self, message: dict[str, Any]) -> None:
+        self._emit(self._topic, {**self._about, "number": self.sent, **message})
+        self.sent += 1
+
+
+def _merged(pending: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Join neighbouring pieces of the same stream."""
+    merged: list[tuple[str, list[str]]] = []
+    for stream, text in pending:
+        if merged and merged[-1][0] == stream:
+            merged[-1][1].append(text)
+        else:
+            merged.append((stream, [text]))
+    return [(stream, "".join(pieces)) for stream, pieces in merged]
+
+
+def _size(data: Mapping[str, Any]) -> int:
+    return sum(len(value) if isinstance(value, str | bytes) else 1000 for value in data.values())
+
+
+def _open_figures() -> frozenset[int]:
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    return frozenset(pyplot.get_fignums()) if pyplot is not None else frozenset()
+
+
+# ---------------------------------------------------------------- streams
+
+
+class _Stream(io.TextIOBase):
+    """Stands for ``sys.stdout`` or ``sys.stderr``: a task's text goes to its sink, all else where it went before."""
+
+    def __init__(self, name: str, stock: Any) -> None:
+        self._name = name
+        self.stock = stock
+
+    def write(self, text: str) -> int:
+        sink = current_sink()
+        if sink is None:
+            self.stock.write(text)
+        elif text:
+            sink.text(self._name, str(text))
+        return len(text)
+
+    def flush(self) -> None:
+        if current_sink() is None:
+            self.stock.flush()
+
+    def writable(self) -> bool:
+        return True
+
+    def isatty(self) -> bool:
+        return False
+
+    def fileno(self) -> int:
+        return int(self.stock.fileno())
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return "utf-8"
+
+    @property
+    def buffer(self) -> Any:
+        return self.stock.buffer
+
+
+_captures = 0
+_captures_lock = threading.Lock()
+
+
+def current_sink() -> Sink | None:
+    """Return the sink of the run that this thread belongs to."""
+    return _sink.get() or _process_sink
+
+
+@contextmanager
+def capturing(sink: Sink) -> Iterator[None]:
+    """Send what is printed and displayed within the block to `sink`.
+
+    In a process of its own, all threads' output counts; in a shared one, only this thread's.
+    """
+    global _process_sink  # one process, one task: that is what a capsule is
+    alone = threading.current_thread() is threading.main_thread()
+    token = _sink.set(sink)
+    if alone:
+        _process_sink = sink
+    _replace_streams()
+    _headless_figures(alone)
+    watch_ipython()
+    try:
+        yield
+    finally:
+        _restore_streams()
+        if alone:
+            _process_sink = None
+        _sink.reset(token)
+
+
+def _replace_streams() -> None:
+    global _captures  # counted for the process: the streams are its own
+    with _captures_lock:
+        _captures += 1
+        if _captures == 1:
+            sys.stdout = _Stream("stdout", sys.stdout)
+            sys.stderr = _Stream("stderr", sys.stderr)
+
+
+def _restore_streams() -> None:
+    global _captures
+    with _captures_lock:
+        _captures -= 1
+        if _captures == 0:
+            if isinstance(sys.stdout, _Stream):
+                sys.stdout = sys.stdout.stock
+            if isinstance(sys.stderr, _Stream):
+                sys.stderr = sys.stderr.stock
+
+
+def _headless_figures(alone: bool) -> None:
+    """Let matplotlib draw for the notebook, unless this process has chosen its backend already."""
+    if alone or ("matplotlib.pyplot" not in sys.modules and "IPython" not in sys.modules):
+        os.environ["MPLBACKEND"] = "module://computemesh.kernel.figures"

@@ -1,0 +1,271 @@
+"""The daemon behind `mesh join`: watches the machine, beats to the driver, and owns the worker and all below it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+
+from computemesh import protocol
+from computemesh.driver_client import host_and_port, renew
+from computemesh.errors import DriverError, DriverUnreachable, NotTrusted, Refused
+from computemesh.identity import Identity, write_private
+from computemesh.node import Harvest, Network, NodeFacts, Sample
+
+from .accounting import Accounting
+from .activity import find_sources, has_desktop
+from .backoff import BackOff
+from .gpu import Gpus
+from .harvest import harvest_state
+from .link import Link, hello_of, measure_throughput, smoothed
+from .log_files import OutputLog
+from .processes import KILL, adopt_orphans, children_of, end_children
+from .sampler import Sampler
+from .share import Share
+from .status_line import View
+from .supervisor import Supervisor, WorkerPlan
+
+logger = logging.getLogger("computemesh.node_agent")
+
+SAMPLES_KEPT = 600
+"""Samples that wait for a driver that is away."""
+SAMPLES_PER_BEAT = 120
+REPORTS_KEPT = 200
+RENEWAL_SECONDS = 60.0
+"""How often the certificate's age is looked at."""
+FIRST_DELAY = 0.5
+LONGEST_DELAY = 15.0
+SWEEP_SECONDS = 5.0
+"""How long the end of everything below may take when the agent ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentPlan:
+    """What an agent was told at its start."""
+
+    home: Path
+    identity: Identity
+    facts: NodeFacts
+    share: Share
+    memory: int
+    dedicated: bool
+    sample_seconds: float
+    idle_after: float
+    """Seconds without input before an owner's machine is lent."""
+
+
+class Agent:
+    """One agent. `run` returns when it is told to stop, and raises when the mesh wants nothing of it."""
+
+    def __init__(self, plan: AgentPlan, gpus: Gpus, random: Random, show: Callable[[View], None]) -> None:
+        self._plan = plan
+        self._show = show
+        self._random = random
+        self._stop = asyncio.Event()
+        self._accounting = Accounting()
+        self._sampler = Sampler(self._accounting, gpus, find_sources(), plan.home)
+        self._desktop = has_desktop()
+        self._samples: deque[Sample] = deque(maxlen=SAMPLES_KEPT)
+        self._reports: deque[protocol.Report] = deque(maxlen=REPORTS_KEPT)
+        self._harvest = Harvest.OWNER
+        self._network = Network()
+        self._newest: Sample | None = None
+        self._connected = False
+        self._welcomed = False
+        self._output = OutputLog(plan.home / "logs" / "worker.log")
+        worker = WorkerPlan(
+            name=plan.identity.name,
+            identity=str(plan.identity.folder),
+            share=plan.share,
+            memory=plan.memory,
+            local_directory=str(plan.home / "work"),
+            dedicated=plan.dedicated,
+        )
+        self._supervisor = Supervisor(worker, self._accounting, self._output, self._reports.append, own_address, random)
+        hello = hello_of(plan.facts, next_incarnation(plan.identity.folder / "incarnation"))
+        self._link = Link(plan.identity, hello, self._next_beat, self._obey, self._note_round_trip)
+
+    async def run(self) -> None:
+        """Serve until SIGTERM or SIGINT.
+
+        Raises:
+            DriverError: the driver turned this node away for good.
+        """
+        adopt_orphans()
+        self._catch_signals()
+        speaking = asyncio.create_task(self._stay_connected(), name="driver")
+        serving = [
+            speaking,
+            asyncio.create_task(self._supervisor.run(), name="worker"),
+            asyncio.create_task(self._watch(), name="watch"),
+            asyncio.create_task(self._stay_certified(), name="certificate"),
+        ]
+        stopped = asyncio.create_task(self._stop.wait(), name="stop")
+        try:
+            done, _ = await asyncio.wait({*serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if stopped in done:
+                logger.info("leaves by plan")
+                await self._link.leave("the agent was stopped")
+                speaking.cancel()
+            await self._supervisor.stop()
+        finally:
+            for task in (*serving, stopped):
+                task.cancel()
+            await asyncio.gather(*serving, stopped, return_exceptions=True)
+            if sys.platform != "win32":
+                end_children(SWEEP_SECONDS)
+            self._output.close()
+        for task in done:
+            if not task.cancelled():
+                task.result()
+
+    def _catch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if sys.platform == "win32":
+                signal.signal(number, lambda *_: loop.call_soon_threadsafe(self._stop.set))
+            else:
+                loop.add_signal_handler(number, self._stop.set)
+
+    # ------------------------------------------------------------ the machine
+
+    async def _watch(self) -> None:
+        """Take a sample each second, and decide from it."""
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        while True:
+            sample = self._newest = self._sampler.sample()
+            self._samples.append(sample)
+            self._supervisor.guard_memory(self._sampler.members)
+            self._end_strangers()
+            state = harvest_state(self._plan.dedicated, sample.input_age, self._plan.idle_after, self._desktop)
+            if state is not self._harvest:
+                logger.info("harvest state: %s", state)
+                self._harvest = state
+            self._show(self._view(sample))
+            due = max(due + self._plan.sample_seconds, loop.time())
+            await asyncio.sleep(due - loop.time())
+
+    def _view(self, sample: Sample) -> View:
+        return View(
+            name=self._plan.identity.name,
+            driver=self._plan.identity.driver,
+            connected=self._connected,
+            ready=bool(self._supervisor.address),
+            harvest=self._harvest,
+            tasks=self._supervisor.tasks,
+            cpu_ours=sample.cpu_ours,
+            round_trip=self._network.round_trip,
+        )
+
+    def _end_strangers(self) -> None:
+        """End what a task left behind when all its parents had ended: it has become our child."""
+        if sys.platform == "win32":
+            return
+        for process in children_of(os.getpid()):
+            if process != self._supervisor.pid:
+                with contextlib.suppress(OSError):
+                    os.kill(process, KILL)
+                    os.waitpid(process, os.WNOHANG)
+
+    # ------------------------------------------------------------ the driver
+
+    async def _stay_connected(self) -> None:
+        """Speak with the driver, for ever; the worker runs on while it is away."""
+        backoff = BackOff(FIRST_DELAY, LONGEST_DELAY, self._random)
+        while True:
+            try:
+                await self._link.converse()
+            except Refused:
+                raise
+            except NotTrusted as error:
+                # At the first try it is for a person to mend; later it may be a captive portal on another network.
+                if not self._welcomed:
+                    raise
+                logger.warning("%s", error)
+            except DriverUnreachable as error:
+                logger.warning("%s", error)
+            if self._connected:
+                backoff.reset()
+            self._connected = False
+            delay = backoff.next()
+            logger.info("tries the driver again in %.1f s", delay)
+            await asyncio.sleep(delay)
+
+    def _next_beat(self, sequence: int) -> protocol.Beat:
+        while self._reports and self._link.say(self._reports[0]):
+            self._reports.popleft()
+        samples = [self._samples.popleft() for _ in range(min(len(self._samples), SAMPLES_PER_BEAT))]
+        return protocol.Beat(
+            sequence=sequence,
+            samples=tuple(samples),
+            harvest=self._harvest,
+            network=self._network,
+            worker=self._supervisor.address,
+        )
+
+    def _obey(self, order: protocol.Message) -> None:
+        if isinstance(order, protocol.Welcome):
+            if not self._connected:
+                logger.info("connected to the driver at %s", self._plan.identity.driver)
+            self._connected = True
+            if not self._welcomed:
+                self._welcomed = True
+                self._probing = asyncio.create_task(self._probe_network(), name="throughput")
+            self._supervisor.scheduler_is(order.scheduler)
+            self._supervisor.deny(order.denied)
+        elif isinstance(order, protocol.Denied):
+            self._supervisor.deny(order.serials)
+
+    def _note_round_trip(self, seconds: float) -> None:
+        mean = smoothed(self._network.round_trip, seconds)
+        self._network = replace(self._network, round_trip=mean)
+
+    async def _probe_network(self) -> None:
+        try:
+            found = await asyncio.to_thread(measure_throughput, self._plan.identity)
+        except DriverError as error:
+            logger.warning("%s", error)
+            return
+        self._network = replace(self._network, throughput=found)
+        logger.info("throughput to the driver: %.0f Mbit/s", found / 1e6)
+
+    async def _stay_certified(self) -> None:
+        """Renew the certificate at half of its life; the worker notices the new file by itself."""
+        while True:
+            if self._plan.identity.renewal_due(time.time()):
+                try:
+                    await asyncio.to_thread(renew, self._plan.identity)
+                    logger.info("renewed the certificate")
+                except DriverError as error:
+                    logger.warning("the certificate could not be renewed: %s", error)
+            await asyncio.sleep(RENEWAL_SECONDS)
+
+
+def own_address(scheduler: str) -> str:
+    """Return this machine's address as the scheduler at ``tls://host:port`` sees it; nothing is sent for it."""
+    host, port = host_and_port(scheduler.removeprefix("tls://"))
+    family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, number) as probe:
+        probe.connect(address)
+        return str(probe.getsockname()[0])
+
+
+def next_incarnation(file: Path) -> int:
+    """Return a number higher than at every earlier start of this node's agent."""
+    try:
+        last = int(file.read_text("ascii"))
+    except (OSError, ValueError):
+        last = 0
+    write_private(file, str(last + 1).encode())
+    return last + 1

@@ -1,0 +1,144 @@
+"""From the words of a `mesh join` to a running agent."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from computemesh.config import seconds
+from computemesh.driver_client import enrol, host_and_port, moved
+from computemesh.errors import BadConfiguration, NoMesh, Refused
+from computemesh.identity import Identity, home_folder, load_identity
+from computemesh.requirement import requirement_from
+
+from .agent import Agent, AgentPlan
+from .benchmark import core_speed
+from .facts import cpu_model, node_facts
+from .gpu import find_gpus
+from .lock import hold_lock
+from .log_files import log_to
+from .share import memory_of, share_of
+from .status_line import StatusLine
+
+logger = logging.getLogger("computemesh.node_agent")
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was written on the command line; empty where nothing was."""
+
+    host: str
+    token: str
+    ca: str
+    name: str
+    dedicated: bool
+    threads: int | None
+    cpu: str
+    memory: str
+    site: str
+    pools: tuple[str, ...]
+    service: bool
+
+
+def run_agent(asked: Asked, home: Path | None) -> None:
+    """Run the agent that `asked` describes until it is stopped.
+
+    Raises:
+        ComputeMeshError: it cannot run, with the reason and what to do.
+    """
+    import psutil
+
+    folder = home_folder(home)
+    share = share_of(psutil.cpu_count() or 1, asked.cpu, asked.threads)
+    memory = memory_of(psutil.virtual_memory().total, asked.memory)
+    pools = tuple(requirement_from({"pool": pool}).pool for pool in asked.pools)
+    check_name(asked.name)
+    _lock = hold_lock(folder / "node" / "agent.lock")
+    log_to(folder / "logs", on_stderr=asked.service)
+    identity = identity_for(asked, folder / "node")
+    speed = core_speed(folder / "node" / "benchmark.json", cpu_model())
+    gpus = find_gpus()
+    facts = node_facts(identity.name, share, memory, speed, gpus, asked.site, pools, asked.dedicated)
+    plan = AgentPlan(
+        home=folder,
+        identity=identity,
+        facts=facts,
+        share=share,
+        memory=memory,
+        dedicated=asked.dedicated,
+        sample_seconds=seconds("agent.sample"),
+        idle_after=seconds("agent.idle-after"),
+    )
+    logger.info("node %s: %d threads at %.2f of %s", identity.name, share.threads, share.thread_speed, facts.cpu_model)
+
+    async def serve() -> None:
+        if asked.service:
+            await Agent(plan, gpus, Random(), lambda _view: None).run()
+            return
+        with StatusLine() as status:
+            await Agent(plan, gpus, Random(), status.show).run()
+
+    asyncio.run(serve())
+
+
+def identity_for(asked: Asked, folder: Path) -> Identity:
+    """Return the node's identity: the stored one, else a new one for the token.
+
+    Raises:
+        NoMesh: there is none and no token to get one.
+        BadConfiguration: a token is given though this home is already enrolled as another node.
+        DriverError: the driver cannot be reached or says no.
+    """
+    try:
+        stored = load_identity(folder)
+    except NoMesh:
+        stored = None
+    if asked.token:
+        if not asked.host or not asked.ca:
+            missing = "the driver's address" if not asked.host else "--ca sha256:…"
+            raise BadConfiguration(f"--token needs {missing} too: copy the whole join command that `mesh up` printed")
+        name = asked.name or default_name(socket.gethostname())
+        try:
+            return enrol(asked.host, asked.ca, asked.token, folder, name)
+        except Refused as error:
+            if stored is None or host_and_port(stored.driver) != host_and_port(asked.host):
+                raise
+            # The join command was used a second time, as people do: its token is spent, the machine is in the mesh.
+            logger.warning("%s; this machine is enrolled as %s already and goes on as that", error, stored.name)
+            return stored
+    if stored is None:
+        raise NoMesh(
+            f"This machine is in no mesh yet ({folder} is empty): `mesh join HOST --token ID.SECRET --ca sha256:…`; "
+            "your administrator makes the token with `mesh token create --role node`"
+        )
+    if asked.name and asked.name != stored.name:
+        raise BadConfiguration(
+            f"--name {asked.name!r}: this machine is already enrolled as {stored.name!r}; to rename it, join anew "
+            "with a new token"
+        )
+    return moved(stored, asked.host) if asked.host else stored
+
+
+def check_name(name: str) -> None:
+    """Check a node's name as a person wrote it; empty is allowed.
+
+    Raises:
+        BadConfiguration: it is no name.
+    """
+    if name and not _NAME.fullmatch(name):
+        raise BadConfiguration(
+            f"--name {name!r} is not usable: give lower-case letters, digits, '.', '_' and '-', such as laptop-7"
+        )
+
+
+def default_name(hostname: str) -> str:
+    """Return a node's name from the host's."""
+    cleaned = re.sub(r"[^a-z0-9._-]+", "-", hostname.split(".")[0].lower()).strip("-._")
+    return cleaned[:63] or "node"
