@@ -24,7 +24,7 @@ SYSTEM_PACKAGES = {
     "Xvfb": "xvfb",
     "xdotool": "xdotool",
     "ip": "iproute2",
-    "dbus-daemon": "dbus",
+    "dbus-daemon": "dbus-daemon",
 }
 SYSTEM_LIBRARIES = {"libXss.so.1": "libxss1"}
 
@@ -121,6 +121,8 @@ def install(extra):
     command = [venv_python(), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-e"]
     if subprocess.call(command + [HERE + "[" + extra + "]"]) != 0:
         fail("the installation failed; the lines above say why")
+    if run(["-m", "computemesh", "kernelspec", "install", "--sys-prefix"], quiet=True) != 0:
+        fail('the Jupyter kernel "Python (ComputeMesh)" could not be installed')
 
 
 def install_system_packages():
@@ -150,8 +152,9 @@ def install_system_packages():
             fail("apt-get could not install " + " ".join(missing))
 
 
-def run(arguments):
-    return subprocess.call([venv_python()] + arguments, cwd=HERE)
+def run(arguments, quiet=False):
+    with open(os.devnull, "w") as nowhere:
+        return subprocess.call([venv_python()] + arguments, cwd=HERE, stdout=nowhere if quiet else None)
 
 
 def main(arguments):

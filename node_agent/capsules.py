@@ -319,9 +319,8 @@ class CapsulePlugin(WorkerPlugin):
 
     name = "computemesh-capsules"
 
-    def __init__(self, spares: int | None = None, closing: Callable[[], None] | None = None) -> None:
+    def __init__(self, spares: int | None = None) -> None:
         self._wanted = spares
-        self._closing = closing
         self.executor: CapsuleExecutor | None = None
 
     def setup(self, worker: Any) -> None:
@@ -338,8 +337,3 @@ class CapsulePlugin(WorkerPlugin):
         """Called by Dask on each of a task's steps; `finish` is what was recommended, so a cancel says released."""
         if finish == "released" and start in ("executing", "long-running") and self.executor is not None:
             self.executor.cancel(key)
-
-    def teardown(self, worker: Any) -> None:
-        """Called by Dask when the worker begins to close."""
-        if self._closing is not None:
-            self._closing()

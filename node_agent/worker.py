@@ -66,9 +66,13 @@ def main() -> None:
     die_with_parent(settings.agent)
     step_back(settings.dedicated)
     logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s %(message)s", level=logging.INFO)
-    code = asyncio.run(_Serving(settings, told).run())
+    asyncio.run(_serve_and_end(_Serving(settings, told)))
+
+
+async def _serve_and_end(serving: _Serving) -> None:
+    """End the process from within the loop: closing the loop would wait for threads that may still be in a task."""
+    code = await serving.run()
     logging.shutdown()
-    # Threads of Dask's executors may still be in a task; nobody waits for them any more.
     os._exit(code)
 
 
@@ -109,11 +113,12 @@ class _Serving:
                 security=security,
                 dashboard=False,
                 death_timeout=START_SECONDS,
-                plugins=[plugin := CapsulePlugin(closing=self._closing.set)],
+                plugins=[plugin := CapsulePlugin()],
             )
             # Dask opens a plain HTTP port even when its dashboard is off.
             worker.start_http_server = lambda *_, **__: None
             guard.install(worker)
+            self._notice_closing(worker)
             self._listen_to_agent(guard)
             await worker
         except Exception as error:
@@ -121,7 +126,6 @@ class _Serving:
             self._tell(protocol.WorkerFailed(text=f"{type(error).__name__}: {error}"))
             return CANNOT_START
         self._tell(protocol.WorkerReady(address=worker.address))
-        # Not worker.finished(): that waits for running threads, whose results nobody can take any more.
         closing = asyncio.ensure_future(self._closing.wait())
         watching = [
             asyncio.ensure_future(self._say_when_busy(worker)),
@@ -142,6 +146,19 @@ class _Serving:
                     await asyncio.sleep(0.05)
         await worker.close(reason="retired by its agent", executor_wait=False)
         return RETIRED
+
+    def _notice_closing(self, worker: Any) -> None:
+        """Hear that the worker begins to close, which Dask does when the scheduler has gone.
+
+        Its own end comes up to 30 s later: it waits for running threads, whose results nobody can take any more.
+        """
+        stock = worker.close
+
+        async def close(*args: Any, **kwargs: Any) -> Any:
+            self._closing.set()
+            return await stock(*args, **kwargs)
+
+        worker.close = close
 
     def _tell(self, message: protocol.Message) -> None:
         with self._telling, contextlib.suppress(OSError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -38,7 +39,10 @@ NOTEBOOK = ROOT / "notebooks" / "quickstart.ipynb"
 NODES = {"laptop": "12%", "desktop": "25%", "server": "45%"}
 """Each node's name and the share of this machine's CPU that it lends: that makes their speeds differ."""
 
-console = Console()
+PICTURE = os.environ.get("COMPUTEMESH_DEMO_PICTURE")
+"""File to draw the terminal's content into, for the README."""
+
+console = Console(record=bool(PICTURE), width=100 if PICTURE else None)
 
 
 def main() -> int:
@@ -61,6 +65,10 @@ def main() -> int:
         return 1
     finally:
         stop(started)
+        if PICTURE:
+            # The reader's own fixed-width font will do: a picture that fetches one from elsewhere is no picture.
+            drawn = re.sub(r"@font-face \{.*?\}", "", console.export_svg(title="make demo"), flags=re.DOTALL)
+            Path(PICTURE).write_text(drawn, "utf-8")
     return 0
 
 
@@ -182,7 +190,9 @@ def execute(client: DriverClient) -> str | None:
 
     def work() -> None:
         try:
-            asyncio.run(executor.async_execute(env=environment))
+            # Jupyter's own warnings about its kernel go into a file; they would break the picture.
+            with (PLACE / "kernel.log").open("wb") as log:
+                asyncio.run(executor.async_execute(env=environment, stderr=log))
         except CellExecutionError as error:
             failure.append(str(error))
         except Exception as error:

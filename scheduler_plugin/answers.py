@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from dask.utils import key_split
 
 from computemesh.protocol import plain
+from computemesh.requirement import NOTHING
 from computemesh.scores import Score
 
 from .needs import Need, Needs, Refused
@@ -27,7 +28,7 @@ SIGNALS = ("interrupt", "kill")
 class Answers:
     """Scheduler handlers ``mesh_why``, ``mesh_nodes``, ``mesh_tasks`` and ``mesh_capsule_signal``."""
 
-    def __init__(self, scheduler: Any, roster: Roster, needs: Needs, placed: Mapping[Any, Placed]) -> None:
+    def __init__(self, scheduler: Any, roster: Roster, needs: Needs, placed: OrderedDict[Any, Placed]) -> None:
         self._scheduler, self._roster, self._needs, self._placed = scheduler, roster, needs, placed
 
     def install(self, shadows: Shadows) -> None:
@@ -62,8 +63,6 @@ class Answers:
                     "excluded": [], "sentence": text}  # fmt: skip
         requirement = need.spec.requirement if need is not None else None
         eligible, excluded, possible = self._candidates(need)
-        from computemesh.requirement import NOTHING
-
         return {
             "key": str(key),
             "state": state,
@@ -97,8 +96,6 @@ class Answers:
         return read
 
     def _candidates(self, need: Need | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]], bool]:
-        from computemesh.requirement import NOTHING
-
         requirement = need.spec.requirement if need is not None else NOTHING
         eligible: list[tuple[float, dict[str, Any]]] = []
         excluded: list[dict[str, Any]] = []

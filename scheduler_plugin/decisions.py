@@ -161,13 +161,29 @@ class Decisions:
             return None
         if ts.dependencies:
             pool = {ws for dts in ts.dependencies for ws in dts.who_has or ()} & valid or valid
-            objective = partial(self.worker_objective, ts)
         else:
             pool = valid
-            objective = partial(self._free_thread_first, ts)
         looked_at = self.sampled(pool if pool is running else pool & running)
         self.considered = len(looked_at)
-        return min(looked_at, key=objective, default=None)
+        if len(looked_at) == 1:
+            return next(iter(looked_at))
+        if ts.dependencies:
+            return self._cheapest(ts, looked_at)
+        return min(looked_at, key=partial(self._free_thread_first, ts), default=None)
+
+    def _cheapest(self, ts: Any, looked_at: Collection[Any]) -> Any:
+        """Return the best worker by `worker_objective`, with what is the same for all computed once."""
+        s, places = self._scheduler, self._places
+        duration = self.duration(ts)
+        most = ts.get_nbytes_deps() / s.bandwidth
+        best, best_cost = None, (math.inf, math.inf, math.inf)
+        for ws in looked_at:
+            place = places.get(ws.address)
+            slowness, penalty = (place.slowness, place.penalty) if place is not None else (1.0, 0.0)
+            cost = (ws.occupancy / ws.nthreads + duration) * slowness + s.get_comm_cost(ts, ws) + min(penalty, most)
+            if cost <= best_cost[0] and (found := (cost, penalty, ws.nbytes)) < best_cost:
+                best, best_cost = ws, found
+        return best
 
     def _settle(self, ts: Any, need: Need, ws: Any) -> None:
         """Reserve what `ts` needs at `ws` and choose its executor there."""

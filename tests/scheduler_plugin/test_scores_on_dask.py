@@ -59,7 +59,8 @@ async def test_a_score_never_drives_a_task_from_its_data():
 
 
 async def test_with_copies_everywhere_the_score_decides():
-    async with mesh("poor", "good", nodes=(POOR, GOOD)) as m:
+    keep_copies = {"distributed__scheduler__active_memory_manager__start": False}
+    async with mesh("poor", "good", nodes=(POOR, GOOD), **keep_copies) as m:
         [data] = await m.client.scatter([list(range(1000))], broadcast=True)
         for number in range(4):
             future = m.client.submit(plain, data, number, pure=False)

@@ -69,7 +69,8 @@ def test_the_scheduler_is_restarted_and_open_futures_end_with_an_error(house: Ho
         with pytest.raises(Exception):  # noqa: B017 - stock Dask's error; the SDK's own is tested with the SDK
             future.result(timeout=60)
     until(lambda: len(house.events("scheduler-started")) == 2, "the scheduler's second start")
-    house.lending("desk")
+    # Not after the 30 s that a closing Dask worker would wait for the sleeping thread.
+    house.lending("desk", bound=20)
     with client_of(house) as client:
         assert client.submit(lambda: 42).result(timeout=60) == 42
 
