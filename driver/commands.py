@@ -301,6 +301,13 @@ def uncordon(node: str, home: Path | None) -> None:
 @with_home
 def drain(node: str, timeout: float, home: Path | None) -> None:
     """Empty NODE: no more tasks, queued ones go elsewhere, results held there are copied. Waits until it is empty."""
+    from computemesh.errors import Refused
+
     click.echo(f"Draining {node}: running tasks end there, queued ones move …")
-    _administer(home).post(f"/v1/nodes/{node}/drain", {"timeout": timeout}, timeout=timeout + 10)
+    answer = _administer(home).post(f"/v1/nodes/{node}/drain", {"timeout": timeout}, timeout=timeout + 10)
+    if answer.get("left"):
+        raise Refused(
+            f"{node} runs nothing, but {answer['left']} results are there alone since no other node could take them: "
+            "let another node join or free memory, then drain again; leaving now means computing them again"
+        )
     click.echo(f"{node} is empty and cordoned; `mesh uncordon {node}` gives it work again.")

@@ -36,6 +36,8 @@ from .worker_probe import answers
 logger = logging.getLogger("computemesh.driver")
 CHECK_SECONDS = 0.5
 """How often health is judged and changed nodes are told to the scheduler."""
+RENEWAL_SECONDS = 3600.0
+"""How often the age of the driver's own certificates is looked at."""
 
 
 @dataclass(frozen=True)
@@ -54,17 +56,23 @@ class DriverSettings:
 
 
 class Driver:
-    """One control plane. `wall` gives seconds since the epoch, `clock` monotonic seconds."""
+    """One control plane.
+
+    `renew_own` signs the driver's own certificates anew where due; `wall` gives seconds since the epoch, `clock`
+    monotonic seconds.
+    """
 
     def __init__(
         self,
         settings: DriverSettings,
         journal: Journal,
+        renew_own: Callable[[datetime.datetime], list[tuple[Granted, Role, str]]],
         wall: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings
         self._journal = journal
+        self._renew_own = renew_own
         self._wall, self._clock = wall, clock
         self._term = journal.lead()
         self.books = Books()
@@ -115,8 +123,12 @@ class Driver:
         self._journal.close()
 
     async def _go_round(self) -> None:
+        renewal = self._clock() + RENEWAL_SECONDS
         while True:
             await asyncio.sleep(CHECK_SECONDS)
+            if self._clock() > renewal:
+                renewal = self._clock() + RENEWAL_SECONDS
+                self.took_over(self._renew_own(datetime.datetime.fromtimestamp(self._wall(), datetime.UTC)))
             for change in self.registry.check(self._clock(), CHECK_SECONDS):
                 self._on_health(change)
             if self._changed:
@@ -202,9 +214,10 @@ class Driver:
             serial=str(granted.serial), role=role, name=name, expires=granted.expires,
         )  # fmt: skip
 
-    def took_over(self, granted: Granted, role: Role, name: str) -> None:
-        """Note a certificate that was signed before the journal was open (the driver's own)."""
-        self._issued(granted, role, name, "this machine")
+    def took_over(self, granted: Iterable[tuple[Granted, Role, str]]) -> None:
+        """Note certificates that the driver signed for itself and its administrator."""
+        for one, role, name in granted:
+            self._issued(one, role, name, "this machine")
 
     def create_token(
         self, role: Role, lifetime: float, uses: int, name: str, networks: Iterable[str], pools: Iterable[str]
@@ -312,7 +325,9 @@ class Driver:
         self.record("node-draining", f"{name} is being drained", name)
         self.child.send_nodes(self.nodes())
         answer = await self.child.ask("drain", name, timeout)
-        self.record("node-drained", f"{name} is empty", name)
+        left = answer.get("left", 0)
+        kept = f"but for {left} results that no other node could take" if left else "and holds no result alone"
+        self.record("node-drained", f"{name} runs nothing {kept}", name, left=left)
         return answer
 
     def _known(self, name: str) -> None:

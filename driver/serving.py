@@ -22,9 +22,10 @@ from tornado import httpserver, web
 from computemesh import config
 from computemesh.certificates import Role
 from computemesh.errors import BadConfiguration, DriverError
+from computemesh.identity import load_identity
 
 from .agent_socket import AgentSocket
-from .authority import open_authority, own_identity
+from .authority import Granted, open_authority, own_identity
 from .driver import Driver, DriverSettings
 from .health import Patience
 from .http import LARGEST_BODY, routes
@@ -123,12 +124,20 @@ def make_driver(place: Place, now: datetime.datetime) -> Driver:
     authority = open_authority(folder, now)
     host = reachable_host(place.host)
     address = f"[{host}]:{place.port}" if ":" in host else f"{host}:{place.port}"
-    hosts = {host, "127.0.0.1", "localhost", socket.gethostname()}
-    identity, own = own_identity(authority, folder, Role.DRIVER, "driver", address, sorted(hosts), now)
+    hosts = sorted({host, "127.0.0.1", "localhost", socket.gethostname()})
     local = "127.0.0.1" if place.host in ("", "0.0.0.0", "::") else place.host  # noqa: S104 - compared, not bound
-    _, admin = own_identity(
-        authority, place.home / "admin", Role.ADMIN, "admin", f"{local}:{place.port}", ["localhost"], now
+    wanted = (
+        (folder, Role.DRIVER, "driver", address, hosts),
+        (place.home / "admin", Role.ADMIN, "admin", f"{local}:{place.port}", ["localhost"]),
     )
+
+    def renew_own(now: datetime.datetime) -> list[tuple[Granted, Role, str]]:
+        """Sign the driver's own certificates anew where half of their life is over."""
+        made = [(*own_identity(authority, *one, now), one) for one in wanted]
+        return [(granted, one[1], one[2]) for _, granted, one in made if granted is not None]
+
+    first = renew_own(now)
+    identity = load_identity(folder)
     beat = config.seconds("driver.beat")
     scheduler_log = logging.getLogger("computemesh.scheduler_log")
     scheduler_log.propagate = False
@@ -155,10 +164,8 @@ def make_driver(place: Place, now: datetime.datetime) -> Driver:
         enrol_per_minute=int(config.number("driver.enrol-per-minute")),
         history=int(config.seconds("driver.history")),
     )
-    driver = Driver(settings, Journal(folder / "journal.sqlite"))
-    for granted, role, name in ((own, Role.DRIVER, "driver"), (admin, Role.ADMIN, "admin")):
-        if granted is not None:
-            driver.took_over(granted, role, name)
+    driver = Driver(settings, Journal(folder / "journal.sqlite"), renew_own)
+    driver.took_over(first)
     return driver
 
 

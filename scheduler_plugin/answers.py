@@ -17,7 +17,13 @@ from computemesh.scores import Score
 from .needs import Need, Needs, Refused
 from .roster import Place, Roster
 from .shadows import Shadows
-from .why import asked_in_words, parts_of, reasons_against, sentence, unschedulable_sentence
+from .why import (
+    asked_in_words,
+    parts_of,
+    reasons_against,
+    sentence,
+    unschedulable_sentence,
+)
 
 Placed: TypeAlias = tuple[str, Score | None, float, float, int]
 """Where a task was put: node, its score then, its penalty in seconds, wall clock, and how many nodes were compared."""
@@ -28,8 +34,19 @@ SIGNALS = ("interrupt", "kill")
 class Answers:
     """Scheduler handlers ``mesh_why``, ``mesh_nodes``, ``mesh_tasks`` and ``mesh_capsule_signal``."""
 
-    def __init__(self, scheduler: Any, roster: Roster, needs: Needs, placed: OrderedDict[Any, Placed]) -> None:
-        self._scheduler, self._roster, self._needs, self._placed = scheduler, roster, needs, placed
+    def __init__(
+        self,
+        scheduler: Any,
+        roster: Roster,
+        needs: Needs,
+        placed: OrderedDict[Any, Placed],
+    ) -> None:
+        self._scheduler, self._roster, self._needs, self._placed = (
+            scheduler,
+            roster,
+            needs,
+            placed,
+        )
 
     def install(self, shadows: Shadows) -> None:
         """Add the handlers."""
@@ -112,14 +129,22 @@ class Answers:
                 excluded.append({"node": place.name, "reasons": reasons})
             else:
                 order = place.score.order if place.score is not None else 1.0
-                about = {"node": place.name, "order": round(order, 4), "parts": parts_of(place.score)}
+                about = {
+                    "node": place.name,
+                    "order": round(order, 4),
+                    "parts": parts_of(place.score),
+                }
                 eligible.append((-order, {**about, "penalty": round(place.penalty, 4)}))
         standing = {place.name for place in self._roster.places.values()}
         excluded.extend(
             {"node": name, "reasons": ["has no worker"]} for name in self._roster.nodes if name not in standing
         )
         possible = possible or (need is not None and self._needs.possible(need))
-        return [entry for _, entry in sorted(eligible, key=lambda pair: pair[0])], excluded, possible
+        return (
+            [entry for _, entry in sorted(eligible, key=lambda pair: pair[0])],
+            excluded,
+            possible,
+        )
 
     def nodes(self) -> list[dict[str, Any]]:
         """Return every worker with what is known of its node."""
@@ -158,7 +183,10 @@ class Answers:
             for need in self._needs.kinds()
             if need.told
         ]
-        return {"states": {name: count for name, count in states.items() if count}, "unschedulable": unschedulable}
+        return {
+            "states": {name: count for name, count in states.items() if count},
+            "unschedulable": unschedulable,
+        }
 
     def capsule_signal(self, keys: Iterable[Any], how: str) -> list[Any]:
         """Pass a signal on to the capsules that run `keys`; return the keys that it was sent for.
@@ -180,4 +208,10 @@ class Answers:
 
 def _chosen(placed: Placed) -> dict[str, Any]:
     node, score, penalty, when, compared = placed
-    return {"node": node, "parts": parts_of(score), "penalty": round(penalty, 4), "when": when, "compared": compared}
+    return {
+        "node": node,
+        "parts": parts_of(score),
+        "penalty": round(penalty, 4),
+        "when": when,
+        "compared": compared,
+    }

@@ -76,7 +76,12 @@ def _taken(free: Free, hold: Hold) -> Free:
     for index, share in hold.gpus:
         if index < len(gpus):
             gpus[index] = GpuFree(gpus[index].share - share, gpus[index].vram - hold.requirement.vram)
-    return replace(free, cpu=free.cpu - hold.requirement.cpu, ram=free.ram - hold.requirement.ram, gpus=tuple(gpus))
+    return replace(
+        free,
+        cpu=free.cpu - hold.requirement.cpu,
+        ram=free.ram - hold.requirement.ram,
+        gpus=tuple(gpus),
+    )
 
 
 def _allocated(requirement: Requirement, gpus: tuple[GpuFree, ...]) -> tuple[tuple[int, float], ...] | None:

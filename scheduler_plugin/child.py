@@ -88,9 +88,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--listen", required=True, help="where to listen, such as tls://0.0.0.0:8791")
     parser.add_argument("--identity", type=Path, required=True, help="folder of the driver's identity")
     parser.add_argument("--local-directory", type=Path, help="folder for Dask's temporary files")
-    parser.add_argument("--dashboard", type=int, help="port of Dask's own pages, on loopback only; off by default")
+    parser.add_argument(
+        "--dashboard",
+        type=int,
+        help="port of Dask's own pages, on loopback only; off by default",
+    )
     given = parser.parse_args(arguments)
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO,
+        format="%(levelname)s %(name)s: %(message)s",
+    )
     if given.local_directory is not None:
         dask.config.set(temporary_directory=str(given.local_directory))
     try:

@@ -242,10 +242,16 @@ class Decisions:
             return min(looked_at, key=self._least_loaded)
         if ts is None and s.queued:
             ts = s.queued.peek()
-        duration = self.duration(ts) if ts is not None else 0.0
-        if duration < SHORT:
+        if ts is None or not self._known_long(ts):
             return min(looked_at, key=self._least_loaded)
-        return self._soonest_done(ts, duration, looked_at)
+        return self._soonest_done(ts, self.duration(ts), looked_at)
+
+    @staticmethod
+    def _known_long(ts: Any) -> bool:
+        """Return whether it matters which free node runs `ts`; a duration that is a guess decides nothing."""
+        prefix = ts.prefix
+        known: bool = prefix.duration_average >= SHORT or (prefix.duration_average < 0 and prefix.max_exec_time > 0)
+        return known
 
     def _soonest_done(self, ts: Any, duration: float, looked_at: Collection[Any]) -> Any:
         """Return the worker that is done first, if the queue should not rather wait for a faster one."""
@@ -270,7 +276,12 @@ class Decisions:
         place = self._places.get(ws.address)
         slowness = place.slowness if place is not None else 1.0
         waiting = self.queued_work() + duration * unqueued
-        rest = rest_done(s.total_occupancy + waiting, ws.occupancy, self._speed(), ws.nthreads / slowness)
+        rest = rest_done(
+            s.total_occupancy + waiting,
+            ws.occupancy,
+            self._speed(),
+            ws.nthreads / slowness,
+        )
         if done <= rest:
             return True
         elsewhere = min(
@@ -297,7 +308,10 @@ class Decisions:
         if len(self.queued) > self._sample:
             return len(s.queued) * self.duration(s.queued.peek()) if s.queued else 0.0
         prefixes: dict[str, Any] = s.task_prefixes
-        return sum((count * s._get_prefix_duration(prefixes[name]) for name, count in self.queued.items()), 0.0)
+        return sum(
+            (count * s._get_prefix_duration(prefixes[name]) for name, count in self.queued.items()),
+            0.0,
+        )
 
     # ------------------------------------------------------------ the queue
 
@@ -307,7 +321,7 @@ class Decisions:
         if not self._roster.uneven:
             self._stock["stimulus_queue_slots_maybe_opened"](stimulus_id=stimulus_id)
             return
-        while s.queued:
+        while s.queued and (s.idle_task_count or self.withheld):
             ws = self.decide_worker_rootish_queuing_enabled()
             if ws is None:
                 return

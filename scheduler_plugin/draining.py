@@ -15,12 +15,20 @@ POLL = 0.1
 """Seconds between looks at whether a draining worker's results have been copied, which Dask does not announce."""
 AGAIN = 2.0
 """Seconds after which copies of results are asked for again."""
+REFUSALS = 5
+"""Rounds in a row without anybody to take a result after which it is left where it is, and counted."""
 
 
 class Draining:
     """Empties nodes."""
 
-    def __init__(self, scheduler: Any, roster: Roster, decisions: Decisions, stealing: Callable[[], Any]) -> None:
+    def __init__(
+        self,
+        scheduler: Any,
+        roster: Roster,
+        decisions: Decisions,
+        stealing: Callable[[], Any],
+    ) -> None:
         self._scheduler, self._roster, self._decisions = scheduler, roster, decisions
         self._stealing = stealing
         self._noticed = asyncio.Event()
@@ -37,7 +45,10 @@ class Draining:
         The worker refuses what it already executes, so nothing runs twice.
         """
         tasks = sorted(place.worker.processing, key=lambda ts: ts.priority)
-        return self._move(place, [ts for ts in tasks if ts not in place.worker.long_running and not ts.actor])
+        return self._move(
+            place,
+            [ts for ts in tasks if ts not in place.worker.long_running and not ts.actor],
+        )
 
     def try_again(self) -> None:
         """Room has appeared somewhere: move what was left behind for want of it."""
@@ -66,7 +77,10 @@ class Draining:
 
         def cost(ws: Any) -> tuple[float, ...]:
             first, *rest = self._decisions.worker_objective(ts, ws)
-            return (first + coming.get(ws, 0) * self._decisions.duration(ts) / ws.nthreads, *rest)
+            return (
+                first + coming.get(ws, 0) * self._decisions.duration(ts) / ws.nthreads,
+                *rest,
+            )
 
         return min(looked_at, key=cost, default=None)
 
@@ -97,12 +111,18 @@ class Draining:
         amm = ActiveMemoryManagerExtension(self._scheduler, policies=set(), register=False, start=False)
         policy = RetireWorker(place.address)
         amm.add_policy(policy)
-        waited = AGAIN
-        while self._there(place):
+        waited, refused = AGAIN, 0
+        while self._there(place) and refused <= REFUSALS:
             if waited >= AGAIN:
-                amm.run_once()
                 waited = 0.0
-            if policy.no_recipients or policy.done():
+                amm.run_once()
+                if policy.no_recipients:
+                    # A moment without recipients is no verdict: a node may be suspected or full just now. Dask's
+                    # policy has taken itself off.
+                    refused += 1
+                    policy = RetireWorker(place.address)
+                    amm.add_policy(policy)
+            if policy.done():
                 break
             await asyncio.sleep(POLL)
             waited += POLL

@@ -79,7 +79,10 @@ class Sampler(WorkerPlugin):
         }
         battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
         if battery is not None:
-            sample["battery"], sample["charging"] = float(battery.percent), bool(battery.power_plugged)
+            sample["battery"], sample["charging"] = (
+                float(battery.percent),
+                bool(battery.power_plugged),
+            )
         return sample
 
     def _read_gpus(self) -> list[tuple[str, int, int, float]]:

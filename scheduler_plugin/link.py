@@ -110,7 +110,10 @@ class Link:
             data, error = {}, str(refusal)
         except Exception as failure:
             logger.exception("The question %r could not be answered", ask.what)
-            data, error = {}, f"The scheduler could not answer {ask.what!r}: {failure!r}"
+            data, error = (
+                {},
+                f"The scheduler could not answer {ask.what!r}: {failure!r}",
+            )
         self._send(Answer(number=ask.number, data=data, error=error))
 
     async def _found(self, ask: Ask) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from functools import partial
 from random import Random
@@ -14,37 +13,32 @@ from typing import Any
 import distributed
 import distributed.scheduler as scheduler_module
 from distributed.diagnostics.plugin import SchedulerPlugin
-from distributed.protocol import pickle as dask_pickle
 from distributed.stealing import WorkStealing
 
 from computemesh import config
-from computemesh.errors import BadRequirement
 from computemesh.gates import Limits
 from computemesh.node import Node
 from computemesh.scores import Weights
 
 from . import slots
-from .answers import Answers, Placed
+from .answers import Answers
+from .constrained import Constrained, Report
 from .decisions import Decisions
 from .draining import Draining
 from .foreign_feed import ForeignFeed
 from .gating import Gating
-from .needs import Need, Needs, Refused
-from .reading import Reader
+from .needs import Needs
+from .observing import Observing
 from .roster import Place, Roster
 from .shadows import Shadows, check_signatures
 from .shuffles import Shuffles
-from .speeds import SHORTEST, Speeds
+from .speeds import Speeds
 from .thieves import Thieves
-from .why import unschedulable_sentence
 
 logger = logging.getLogger("computemesh.scheduler_plugin")
 
 TICK = 1.0
 """Seconds between looks at what no event announces: learned speeds, workers held back in the tail of a run."""
-
-Report = Callable[[str, str, str, dict[str, Any]], None]
-"""Called with kind, text, node and data of what belongs into the journal."""
 
 
 class MeshPlugin(SchedulerPlugin):
@@ -61,7 +55,10 @@ class MeshPlugin(SchedulerPlugin):
     idempotent = False
 
     def __init__(
-        self, nodes: Iterable[Node] = (), foreign_sampling: bool | None = None, random: Random | None = None
+        self,
+        nodes: Iterable[Node] = (),
+        foreign_sampling: bool | None = None,
+        random: Random | None = None,
     ) -> None:
         self._first_nodes = tuple(nodes)
         self._foreign_sampling = foreign_sampling
@@ -115,28 +112,29 @@ class MeshPlugin(SchedulerPlugin):
         self._loop = asyncio.get_running_loop()
         self._pending: set[str] = set()
         self._shadows = Shadows()
-        self._reader = Reader()
-        self._placed: OrderedDict[Any, Placed] = OrderedDict()
-        self._remembered = int(config.number("placement.remembered"))
-        self._learned = False
         self.speeds = Speeds()
         self.roster = Roster(
-            Limits(**config.section("gates")), Weights(**config.section("scores")), self.speeds, self._changed
+            Limits(**config.section("gates")),
+            Weights(**config.section("scores")),
+            self.speeds,
+            self._changed,
         )
         self.needs = Needs(self.roster)
         sample = int(config.number("placement.sample"))
         self.decisions = Decisions(scheduler, self.roster, self.needs, sample, self._random)
+        remembered = int(config.number("placement.remembered"))
+        self.observing = Observing(scheduler, self.roster, self.speeds, self.decisions, remembered)
         self.gating = Gating(scheduler, self.roster, self._on_gate_closed)
         self.draining = Draining(scheduler, self.roster, self.decisions, self._stealing_extension)
         self._feed = ForeignFeed(scheduler, self.roster)
-        self.answers = Answers(scheduler, self.roster, self.needs, self._placed)
-        self._bulk = scheduler.bulk_schedule_unrunnable_after_adding_worker
+        self.answers = Answers(scheduler, self.roster, self.needs, self.observing.placed)
+        self.constrained = Constrained(scheduler, self.roster, self.needs, self.report, self._soon)
         self._put_on(scheduler)
         for address in list(scheduler.workers):
             self.add_worker(scheduler, address)
         for ts in scheduler.queued:
             self._count_queued(ts, 1)
-        self._read_specs(scheduler.tasks)
+        self.constrained.read(scheduler.tasks)
         if self._first_nodes:
             self.set_nodes(self._first_nodes)
 
@@ -147,9 +145,17 @@ class MeshPlugin(SchedulerPlugin):
         shadows.on_removal(self._show_withheld)
         for name in Decisions.SHADOWED:
             shadows.method(scheduler, name, getattr(self.decisions, name))
-        shadows.method(scheduler, "bulk_schedule_unrunnable_after_adding_worker", self._bulk_schedule)
+        shadows.method(
+            scheduler,
+            "bulk_schedule_unrunnable_after_adding_worker",
+            self.constrained.bulk_schedule,
+        )
         stock_remove = scheduler.remove_plugin
-        shadows.method(scheduler, "remove_plugin", lambda name=None: self._on_remove_plugin(stock_remove, name))
+        shadows.method(
+            scheduler,
+            "remove_plugin",
+            lambda name=None: self._on_remove_plugin(stock_remove, name),
+        )
         stock_unregister = scheduler.handlers["unregister_scheduler_plugin"]
 
         async def unregister(name: str) -> None:
@@ -177,7 +183,14 @@ class MeshPlugin(SchedulerPlugin):
 
     def _thieves(self) -> Thieves:
         freed = partial(self._soon, "waiting")
-        return Thieves(self._scheduler, self._stealing, self.roster, self.needs, self.decisions, freed)
+        return Thieves(
+            self._scheduler,
+            self._stealing,
+            self.roster,
+            self.needs,
+            self.decisions,
+            freed,
+        )
 
     def _stealing_extension(self) -> Any:
         """Return Dask's work stealing, whose requests move tasks safely; where it is off, one that never balances."""
@@ -227,7 +240,12 @@ class MeshPlugin(SchedulerPlugin):
     def add_worker(self, scheduler: Any, worker: str) -> None:
         """Called by Dask when a worker has come."""
         ws = scheduler.workers[worker]
-        place = Place(ws, ws.address, str(ws.name), "running" if ws.status.name == "running" else ws.status.name)
+        place = Place(
+            ws,
+            ws.address,
+            str(ws.name),
+            "running" if ws.status.name == "running" else ws.status.name,
+        )
         place.executors = _executors(ws.metrics)
         slots.watch(place)
         self._feed.take(ws)
@@ -249,8 +267,7 @@ class MeshPlugin(SchedulerPlugin):
 
     def _changed(self, places: list[Place]) -> None:
         self.gating.apply(places)
-        for need in self.needs.kinds():
-            self._say_if_unschedulable(need)
+        self.constrained.look_again()
         self._soon("waiting")
         self._soon("queue")
 
@@ -261,42 +278,7 @@ class MeshPlugin(SchedulerPlugin):
 
     def update_graph(self, scheduler: Any, *, tasks: Iterable[Any], **kwargs: Any) -> None:
         """Called by Dask when a graph has come and nothing of it is placed yet."""
-        self._read_specs(tasks)
-
-    def _read_specs(self, keys: Iterable[Any]) -> None:
-        known = self._scheduler.tasks
-        read = self._reader.spec_of
-        for key in keys:
-            ts = known[key]
-            if ts.run_spec is None or ts.state not in _UNPLACED:
-                continue
-            try:
-                spec = read(ts.run_spec, ts.annotations)
-            except BadRequirement as error:
-                self.needs.refuse(key, error)
-                self._soon("refused")
-                continue
-            if spec:
-                self._take_spec(ts, spec)
-
-    def _take_spec(self, ts: Any, spec: Any) -> None:
-        if spec.retries and not ts.retries:
-            ts.retries = spec.retries
-        if spec.timeout:
-            annotations = ts.annotations or {}
-            ts.annotations = {**annotations, "mesh": {**annotations.get("mesh", {}), "timeout": spec.timeout}}
-        if spec.requirement or spec.executor == "capsule":
-            need = self.needs.enter(ts.key, spec, slotted=not ts.dependencies)
-            self._say_if_unschedulable(need)
-
-    def _say_if_unschedulable(self, need: Need) -> None:
-        if not need.spec.requirement or self.needs.possible(need):
-            need.told = False
-        elif not need.told:
-            need.told = True
-            text = f"A task {unschedulable_sentence(need.spec.requirement, self.roster.nodes.values())}"
-            logger.warning("%s; it waits until such a node joins", text)
-            self.report("unschedulable", text, "", {"requirement": need.spec.to_spec()})
+        self.constrained.read(tasks)
 
     def report(self, kind: str, text: str, node: str, data: dict[str, Any]) -> None:
         """Put an event into Dask's event log, topic ``mesh``, and hand it to whoever listens."""
@@ -310,62 +292,20 @@ class MeshPlugin(SchedulerPlugin):
             return
         if finish == "processing":
             if self.roster.awake:
-                self._remember(key)
+                self.observing.placement(key)
         elif start == "processing":
             self._left(key, finish, kwargs)
         if start == "queued" or finish == "queued":
             self._count_queued(self._scheduler.tasks[key], (finish == "queued") - (start == "queued"))
         if self.needs.of and key in self.needs.of:
-            if start == "no-worker":
-                self.needs.go(key)
-            if finish == "no-worker":
-                self._found_no_room(key)
-            elif finish == "forgotten":
-                self.needs.release(key)
-                self.needs.leave(key)
-
-    def _remember(self, key: Any) -> None:
-        ws = self._scheduler.tasks[key].processing_on
-        place = self.roster.places.get(ws.address) if ws is not None else None
-        if place is None:
-            return
-        placed = self._placed
-        placed[key] = (place.name, place.score, place.penalty, time.time(), self.decisions.considered)
-        if len(placed) > self._remembered:
-            placed.popitem(last=False)
+            self.constrained.step(key, start, finish)
 
     def _left(self, key: Any, finish: str, details: dict[str, Any]) -> None:
-        if self.needs.of and key in self.needs.of:
-            for place in self.needs.release(key):
-                self._scheduler.check_idle_saturated(place.worker)
         if finish == "memory" and self.roster.awake:
-            self._learn(key, details)
+            self.observing.run(key, details)
         self.draining.notice()
         if self.needs.waiting or self.draining.stuck:
             self._soon("waiting")
-
-    def _learn(self, key: Any, details: dict[str, Any]) -> None:
-        seconds = 0.0
-        for startstop in details.get("startstops") or ():
-            if startstop["action"] == "compute":
-                seconds += startstop["stop"] - startstop["start"]
-        if seconds < SHORTEST:
-            return
-        place = self.roster.places.get(details.get("worker", ""))
-        if place is None:
-            return
-        prefix = self._scheduler.tasks[key].prefix
-        self.speeds.observe(prefix.name, place.name, seconds)
-        self._learned = True
-        if self.roster.uneven:
-            # Dask's mean follows whichever node ran last; this one has the nodes' speeds taken out.
-            prefix.duration_average = self.speeds.work[prefix.name].value / self.roster.mean_speed
-
-    def _found_no_room(self, key: Any) -> None:
-        if isinstance(self.needs.of[key], Refused):
-            self._soon("refused")
-        else:
-            self.needs.wait(key, self._scheduler.tasks[key].priority)
 
     def _count_queued(self, ts: Any, change: int) -> None:
         name = ts.prefix.name
@@ -393,41 +333,12 @@ class MeshPlugin(SchedulerPlugin):
         if self._scheduler is None:
             return
         if what == "waiting":
-            self._start_waiting()
+            self.constrained.start_waiting()
+            self.draining.try_again()
         elif what == "refused":
-            self._fail_refused()
+            self.constrained.fail_refused()
         else:
             self._offer_queue()
-
-    def _start_waiting(self) -> None:
-        s = self._scheduler
-        stimulus = f"mesh-room-{time.time()}"
-
-        def startable(key: Any) -> bool:
-            ts = s.tasks.get(key)
-            return ts is not None and ts.state == "no-worker"
-
-        if self.needs.waiting:
-            for key in self.needs.heads(startable):
-                s.transitions({key: "processing"}, stimulus)
-        self.draining.try_again()
-
-    def _fail_refused(self) -> None:
-        s = self._scheduler
-        for key, refused in list(self.needs.of.items()):
-            if not isinstance(refused, Refused):
-                continue
-            ts = s.tasks.get(key)
-            if ts is None or ts.state not in ("no-worker", "waiting"):
-                continue
-            exception = dask_pickle.dumps(refused.error)
-            text = str(refused.error)
-            stimulus = f"mesh-refused-{time.time()}"
-            if ts.state == "no-worker":
-                s.transition(key, "erred", cause=key, exception=exception, exception_text=text, stimulus_id=stimulus)
-            else:
-                ts.exception, ts.exception_text, ts.exception_blame = exception, text, ts
-                s.transitions({key: "erred"}, stimulus)
 
     def _offer_queue(self) -> None:
         s = self._scheduler
@@ -439,26 +350,10 @@ class MeshPlugin(SchedulerPlugin):
             self._soon("waiting")
 
     def _tick(self) -> None:
-        if self._learned:
-            self._learned = False
-            self.roster.relearn()
+        self.observing.apply()
         self._feed.flush()
         if self.decisions.withheld:
             self._soon("queue")
-
-    def _bulk_schedule(self, ws: Any) -> dict[Any, str]:
-        """Return which waiting tasks a new worker may take; constrained ones are started from their own heaps."""
-        if not self.needs.waiting:
-            found: dict[Any, str] = self._bulk(ws)
-            return found
-        self._soon("waiting")
-        s = self._scheduler
-        if len(self.needs.waiting) == len(s.unrunnable):
-            return {}
-        runnable = [ts for ts in s.unrunnable if ts.key not in self.needs.of]
-        runnable = [ts for ts in runnable if (valid := s.valid_workers(ts)) is None or ws in valid]
-        runnable.sort(key=lambda ts: ts.priority, reverse=True)
-        return {ts.key: "processing" for ts in runnable}
 
     def _better_recipient(self, ts: Any, candidates: Any, pending_repl: Any) -> Any:
         """Choose who gets a copy of a result: among those that Dask would take, one of the better half."""
@@ -472,9 +367,6 @@ class MeshPlugin(SchedulerPlugin):
             free.sort(key=lambda ws: places[ws.address].penalty if ws.address in places else 0.0)
             free = free[: (len(free) + 1) // 2]
         return self._find_recipient(ts, set(free) if free else pool, pending_repl)
-
-
-_UNPLACED = frozenset({"released", "waiting", "no-worker"})
 
 
 def _executors(metrics: Any) -> tuple[str, ...]:

@@ -21,7 +21,23 @@ DEEPEST = 12
 """Levels of nested tasks and partials that are looked into."""
 
 _LEAVES = frozenset(
-    {int, float, str, bytes, bool, type(None), complex, TaskRef, Alias, DataNode, slice, range, type, list, set}
+    {
+        int,
+        float,
+        str,
+        bytes,
+        bool,
+        type(None),
+        complex,
+        TaskRef,
+        Alias,
+        DataNode,
+        slice,
+        range,
+        type,
+        list,
+        set,
+    }
 )
 """Types that hold no function: a list with a task in it has become a `NestedContainer`."""
 

@@ -138,7 +138,10 @@ class Roster:
     def _look_up(self, place: Place) -> None:
         place.node = node = self.nodes.get(place.name)
         forced = self.forced.get(place.name)
-        place.gates = (*((forced,) if forced else ()), *(closed_gates(node, self.limits) if node is not None else ()))
+        place.gates = (
+            *((forced,) if forced else ()),
+            *(closed_gates(node, self.limits) if node is not None else ()),
+        )
         place.score = score(node, self._largest, self.weights) if node is not None else None
         place.penalty = penalty(place.score.order, self.weights) if place.score is not None else 0.0
         place.recount()
@@ -158,7 +161,10 @@ class Roster:
         slownesses = [mean / speeds[place.address] for place in places]
         self.uneven = bool(places) and max(slownesses) > (1 + UNEVEN) * min(slownesses)
         for place, slowness in zip(places, slownesses, strict=True):
-            place.slowness, place.uneven = (slowness if self.uneven else 1.0), self.uneven
+            place.slowness, place.uneven = (
+                (slowness if self.uneven else 1.0),
+                self.uneven,
+            )
         known = [place for place in places if place.node is not None]
         self.ranking = [place.worker for place in sorted(known, key=lambda place: place.penalty)]
         self.fastest = [place.worker for place in sorted(places, key=lambda place: place.slowness)]

@@ -62,9 +62,17 @@ def check_signatures(owners: Iterable[Any], module: Any, version: str) -> None:
         UnsupportedDask: one is missing or takes other parameters; it is named.
     """
     for owner in owners:
-        cls = next((cls for cls in type(owner).__mro__ if cls.__name__ in EXPECTED), type(owner))
+        cls = next(
+            (cls for cls in type(owner).__mro__ if cls.__name__ in EXPECTED),
+            type(owner),
+        )
         for name, expected in EXPECTED.get(cls.__name__, {}).items():
-            _check(f"{cls.__name__}.{name}", getattr(type(owner), name, None), expected, version)
+            _check(
+                f"{cls.__name__}.{name}",
+                getattr(type(owner), name, None),
+                expected,
+                version,
+            )
     for name, expected in EXPECTED_FUNCTIONS.items():
         _check(f"{module.__name__}.{name}", getattr(module, name, None), expected, version)
 

@@ -27,7 +27,12 @@ class Thieves:
         self._on_freed = on_freed
         self._scheduler, self._stealing = scheduler, stealing
         self._roster, self._needs, self._decisions = roster, needs, decisions
-        names = ("stealing_objective", "_get_thief", "_combined_occupancy", "move_task_request")
+        names = (
+            "stealing_objective",
+            "_get_thief",
+            "_combined_occupancy",
+            "move_task_request",
+        )
         self._stock: dict[str, Any] = {name: getattr(stealing, name) for name in names}
         self._confirm = scheduler.stream_handlers["steal-response"]
 
@@ -62,7 +67,12 @@ class Thieves:
         return self._decisions.cost(ts, ws, backlog, transfer, self._decisions.duration(ts))
 
     def get_thief(
-        self, scheduler: Any, ts: Any, potential_thieves: set[Any], *, occupancies: Mapping[Any, float]
+        self,
+        scheduler: Any,
+        ts: Any,
+        potential_thieves: set[Any],
+        *,
+        occupancies: Mapping[Any, float],
     ) -> Any:
         """Return who should take `ts` over, or None."""
         need = self._needs.of.get(ts.key)

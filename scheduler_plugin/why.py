@@ -43,7 +43,10 @@ def unschedulable_sentence(requirement: Requirement, nodes: Iterable[Node]) -> s
     lacks = [(unmet(requirement, node), node) for node in nodes]
     if not lacks:
         return f"{needs}; nothing is known of any node"
-    lack, best = min(lacks, key=lambda pair: (len(pair[0]), _distance(requirement, pair[1]), pair[1].name))
+    lack, best = min(
+        lacks,
+        key=lambda pair: (len(pair[0]), _distance(requirement, pair[1]), pair[1].name),
+    )
     only_gpus = all("GPU" in text for text in lack)
     if only_gpus and best.facts.gpus:
         has = f"{len(best.facts.gpus)} with {in_words(max(gpu.vram for gpu in best.facts.gpus))}"
@@ -102,9 +105,8 @@ def sentence(
             return f"{key} runs or waits on {chosen}{others}"
         return f"{key} ran on {chosen} and is {'done' if state == 'memory' else state}{others}"
     if requirement and not possible:
-        return (
-            f"{key} is unschedulable: it {unschedulable_sentence(requirement, nodes)}. It starts when such a node joins"
-        )
+        missing = unschedulable_sentence(requirement, nodes)
+        return f"{key} is unschedulable: it {missing}. It starts when such a node joins"
     if state in ("no-worker", "queued"):
         if eligible:
             return f"{key} waits for its turn: {eligible} node{'s' * (eligible != 1)} can run it"

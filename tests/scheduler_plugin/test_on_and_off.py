@@ -93,7 +93,7 @@ async def test_without_nodes_every_decision_is_dasks_own():
         futures = m.client.map(plain, range(50))
         total = m.client.submit(sum, futures)
         assert await total == sum(2 * i for i in range(50))
-        assert not m.plugin._placed
+        assert not m.plugin.observing.placed
         assert not m.plugin.roster.awake
 
 

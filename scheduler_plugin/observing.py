@@ -1,0 +1,74 @@
+"""What is kept of tasks that were placed or have run: where and why, for `mesh why`, and how fast, for estimates."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from typing import Any
+
+from .answers import Placed
+from .decisions import Decisions
+from .roster import Roster
+from .speeds import SHORTEST, Speeds
+
+
+class Observing:
+    """Remembers placements, at most `remembered` of them, and learns from run times."""
+
+    def __init__(
+        self,
+        scheduler: Any,
+        roster: Roster,
+        speeds: Speeds,
+        decisions: Decisions,
+        remembered: int,
+    ) -> None:
+        self._scheduler, self._roster, self._speeds, self._decisions = (
+            scheduler,
+            roster,
+            speeds,
+            decisions,
+        )
+        self._remembered = remembered
+        self._learned = False
+        self.placed: OrderedDict[Any, Placed] = OrderedDict()
+
+    def placement(self, key: Any) -> None:
+        """`key` was just given to a worker."""
+        ws = self._scheduler.tasks[key].processing_on
+        place = self._roster.places.get(ws.address) if ws is not None else None
+        if place is None:
+            return
+        self.placed[key] = (
+            place.name,
+            place.score,
+            place.penalty,
+            time.time(),
+            self._decisions.considered,
+        )
+        if len(self.placed) > self._remembered:
+            self.placed.popitem(last=False)
+
+    def run(self, key: Any, details: dict[str, Any]) -> None:
+        """`key` has ended well; `details` are those of Dask's message."""
+        seconds = 0.0
+        for startstop in details.get("startstops") or ():
+            if startstop["action"] == "compute":
+                seconds += startstop["stop"] - startstop["start"]
+        if seconds < SHORTEST:
+            return
+        place = self._roster.places.get(details.get("worker", ""))
+        if place is None:
+            return
+        prefix = self._scheduler.tasks[key].prefix
+        self._speeds.observe(prefix.name, place.name, seconds)
+        self._learned = True
+        if self._roster.uneven:
+            # Dask's mean follows whichever node ran last; this one has the nodes' speeds taken out.
+            prefix.duration_average = self._speeds.work[prefix.name].value / self._roster.mean_speed
+
+    def apply(self) -> None:
+        """Let what was learned count; called once a second, since it compares all nodes."""
+        if self._learned:
+            self._learned = False
+            self._roster.relearn()
