@@ -23,6 +23,7 @@ from . import __version__
 from .certificates import Role, certificate_pem, fingerprint, key_pem, new_key, new_request
 from .errors import DriverError, DriverUnreachable, NotTrusted, Refused
 from .identity import Identity, save_identity
+from .locks import held
 from .node import Node
 
 DEFAULT_PORT = 8790
@@ -227,13 +228,19 @@ def enrol(address: str, pin: str, token: str, folder: Path, name: str = "") -> I
 def renew(identity: Identity) -> Identity:
     """Trade the certificate, while it still counts, for a new one of a new key, in place.
 
+    Several processes may share one identity: one at a time renews it, and the others find it renewed.
+
     Raises:
         DriverError: unreachable or refused.
     """
-    key = new_key()
-    body = {"request": new_request(key, identity.name).decode()}
-    answer = DriverClient(identity).post("/v1/renew", body)
-    save_identity(identity, identity.authority.read_bytes(), answer["certificate"].encode(), key_pem(key))
+    before = identity.certificate.read_bytes()
+    with held(identity.folder / "renewal.lock", wait=True):
+        if identity.certificate.read_bytes() != before:
+            return identity
+        key = new_key()
+        body = {"request": new_request(key, identity.name).decode()}
+        answer = DriverClient(identity).post("/v1/renew", body)
+        save_identity(identity, identity.authority.read_bytes(), answer["certificate"].encode(), key_pem(key))
     return identity
 
 

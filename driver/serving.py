@@ -8,14 +8,13 @@ import datetime
 import errno
 import logging
 import logging.handlers
-import os
 import signal
 import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from tornado import httpserver, web
 
@@ -23,6 +22,7 @@ from computemesh import config
 from computemesh.certificates import Role
 from computemesh.errors import BadConfiguration, DriverError
 from computemesh.identity import load_identity
+from computemesh.locks import HeldElsewhere, held
 
 from .agent_socket import AgentSocket
 from .authority import Granted, open_authority, own_identity
@@ -65,35 +65,13 @@ def only_driver(home: Path) -> Iterator[None]:
     Raises:
         BadConfiguration: another driver holds it.
     """
-    folder = home / "driver"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (folder / "lock").open("a+", encoding="utf-8") as file:
-        if not _lock(file):
-            file.seek(0)
-            raise BadConfiguration(
-                f"Another driver (process {file.read().strip() or '?'}) runs with the home {home}: stop it, or give "
-                "another --home"
-            )
-        file.seek(0)
-        file.truncate()
-        file.write(str(os.getpid()))
-        file.flush()
-        yield
-
-
-def _lock(file: IO[str]) -> bool:
     try:
-        if os.name == "nt":
-            import msvcrt
-
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
-        else:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+        with held(home / "driver" / "lock"):
+            yield
+    except HeldElsewhere as other:
+        raise BadConfiguration(
+            f"Another driver (process {other.holder or '?'}) runs with the home {home}: stop it, or give another --home"
+        ) from None
 
 
 def log_to(home: Path, name: str) -> logging.Handler:

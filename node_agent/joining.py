@@ -14,13 +14,13 @@ from computemesh.config import seconds
 from computemesh.driver_client import enrol, host_and_port, moved
 from computemesh.errors import BadConfiguration, NoMesh, Refused
 from computemesh.identity import Identity, home_folder, load_identity
+from computemesh.locks import HeldElsewhere, held
 from computemesh.requirement import requirement_from
 
 from .agent import Agent, AgentPlan
 from .benchmark import core_speed
 from .facts import cpu_model, node_facts
 from .gpu import find_gpus
-from .lock import hold_lock
 from .log_files import log_to
 from .share import memory_of, share_of
 from .status_line import StatusLine
@@ -53,14 +53,24 @@ def run_agent(asked: Asked, home: Path | None) -> None:
     Raises:
         ComputeMeshError: it cannot run, with the reason and what to do.
     """
+    folder = home_folder(home)
+    check_name(asked.name)
+    try:
+        with held(folder / "node" / "agent.lock"):
+            _run(asked, folder)
+    except HeldElsewhere as other:
+        raise BadConfiguration(
+            f"Another agent (process {other.holder or '?'}) runs with the home {folder}: stop it, or give this one "
+            "its own --home"
+        ) from None
+
+
+def _run(asked: Asked, folder: Path) -> None:
     import psutil
 
-    folder = home_folder(home)
     share = share_of(psutil.cpu_count() or 1, asked.cpu, asked.threads)
     memory = memory_of(psutil.virtual_memory().total, asked.memory)
     pools = tuple(requirement_from({"pool": pool}).pool for pool in asked.pools)
-    check_name(asked.name)
-    _lock = hold_lock(folder / "node" / "agent.lock")
     log_to(folder / "logs", on_stderr=asked.service)
     identity = identity_for(asked, folder / "node")
     speed = core_speed(folder / "node" / "benchmark.json", cpu_model())

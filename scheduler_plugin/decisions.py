@@ -19,6 +19,9 @@ from .sampling import sampled
 from .slots import SHORT
 from .speeds import rest_done, worth_starting
 
+PREFIXES = 64
+"""Most task prefixes whose queued work is added up one by one."""
+
 
 class Decisions:
     """Where a task goes."""
@@ -34,8 +37,6 @@ class Decisions:
         self._chosen: Any = None
         self.withheld: set[Any] = set()
         """Workers with a free slot that are left idle since others will be done sooner."""
-        self.queued: dict[str, int] = {}
-        """Tasks in the scheduler's queue, by prefix."""
         self.considered = 0
         """How many workers the last decision compared."""
 
@@ -305,20 +306,20 @@ class Decisions:
     def queued_work(self) -> float:
         """Return the seconds at mean speed of all that waits in the scheduler's queue."""
         s = self._scheduler
-        if len(self.queued) > self._sample:
+        if len(s.task_prefixes) > PREFIXES:
             return len(s.queued) * self.duration(s.queued.peek()) if s.queued else 0.0
-        prefixes: dict[str, Any] = s.task_prefixes
-        return sum(
-            (count * s._get_prefix_duration(prefixes[name]) for name, count in self.queued.items()),
-            0.0,
-        )
+        found = ((prefix, prefix.states["queued"]) for prefix in s.task_prefixes.values())
+        return sum((count * s._get_prefix_duration(prefix) for prefix, count in found if count), 0.0)
 
     # ------------------------------------------------------------ the queue
 
     def stimulus_queue_slots_maybe_opened(self, *, stimulus_id: str) -> None:
         """Send queued tasks to workers with a free slot, as long as that ends the run sooner."""
         s = self._scheduler
-        if not self._roster.uneven:
+        if not s.queued:
+            return
+        tail_may_matter = self._roster.uneven and (self.withheld or s.validate or self._known_long(s.queued.peek()))
+        if not tail_may_matter:
             self._stock["stimulus_queue_slots_maybe_opened"](stimulus_id=stimulus_id)
             return
         while s.queued and (s.idle_task_count or self.withheld):

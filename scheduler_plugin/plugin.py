@@ -132,8 +132,6 @@ class MeshPlugin(SchedulerPlugin):
         self._put_on(scheduler)
         for address in list(scheduler.workers):
             self.add_worker(scheduler, address)
-        for ts in scheduler.queued:
-            self._count_queued(ts, 1)
         self.constrained.read(scheduler.tasks)
         if self._first_nodes:
             self.set_nodes(self._first_nodes)
@@ -295,8 +293,6 @@ class MeshPlugin(SchedulerPlugin):
                 self.observing.placement(key)
         elif start == "processing":
             self._left(key, finish, kwargs)
-        if start == "queued" or finish == "queued":
-            self._count_queued(self._scheduler.tasks[key], (finish == "queued") - (start == "queued"))
         if self.needs.of and key in self.needs.of:
             self.constrained.step(key, start, finish)
 
@@ -306,14 +302,6 @@ class MeshPlugin(SchedulerPlugin):
         self.draining.notice()
         if self.needs.waiting or self.draining.stuck:
             self._soon("waiting")
-
-    def _count_queued(self, ts: Any, change: int) -> None:
-        name = ts.prefix.name
-        count = self.decisions.queued.get(name, 0) + change
-        if count > 0:
-            self.decisions.queued[name] = count
-        else:
-            self.decisions.queued.pop(name, None)
 
     def log_event(self, topic: str, msg: Any) -> None:
         """Called by Dask with every event: the only hook that sees a worker's status change."""

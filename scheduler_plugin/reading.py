@@ -91,8 +91,8 @@ def _collect(item: Any, found: list[Any], depth: int) -> None:
     kind = type(item)
     if kind in _LEAVES or depth > DEEPEST:
         return
-    if isinstance(item, Task):
-        if not isinstance(item, NestedContainer):
+    if kind is Task or isinstance(item, Task):
+        if kind is Task or not isinstance(item, NestedContainer):
             _collect(item.func, found, depth + 1)
         for argument in item.args:
             if type(argument) not in _LEAVES:

@@ -6,6 +6,7 @@ process. It is replaced once for all of them and put back when the last plugin l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -49,13 +50,12 @@ def forget(address: str) -> None:
 
 
 def _slots_available(ws: Any, saturation_factor: float) -> int:
-    free = _stock[0](ws, saturation_factor)
     place = _places.get(ws.address)
     if place is None or place.worker is not ws:
-        return free
-    free -= place.extra_slots
-    if free > 0 and place.uneven:
-        running = len(ws.processing) - len(ws.long_running)
-        if running + place.extra_slots >= ws.nthreads and ws.occupancy * place.slowness > SHORT * ws.nthreads:
-            return 0
+        return _stock[0](ws, saturation_factor)
+    # Dask's own arithmetic: this runs twice for every task.
+    busy = len(ws.processing) - len(ws.long_running) + place.extra_slots
+    free: int = max(math.ceil(saturation_factor * ws.nthreads), 1) - busy
+    if free > 0 and place.uneven and busy >= ws.nthreads and ws.occupancy * place.slowness > SHORT * ws.nthreads:
+        return 0
     return free

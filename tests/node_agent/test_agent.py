@@ -469,7 +469,7 @@ async def test_second_agent_of_one_home_is_refused(mesh: Mesh) -> None:
     second = await mesh.join("n1", "--service", "--dedicated")
     code, errors = await second.ends()
     assert code == 1
-    assert f"Another agent runs with the home {first.home} (process {first.process.pid})" in errors
+    assert f"Another agent (process {first.process.pid}) runs with the home {first.home}" in errors
 
 
 async def test_foreground_shows_its_state_without_a_terminal(mesh: Mesh) -> None:

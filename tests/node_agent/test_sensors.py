@@ -31,7 +31,6 @@ from computemesh.node_agent.battery import Battery, read_battery
 from computemesh.node_agent.benchmark import core_speed, measure
 from computemesh.node_agent.facts import cpu_model, installed_packages, node_facts
 from computemesh.node_agent.gpu import Gpus, find_gpus
-from computemesh.node_agent.lock import hold_lock
 from computemesh.node_agent.pacing import make_quota_group, take_turns
 from computemesh.node_agent.processes import children_of, kill_tree, peak_memory, times_of
 from computemesh.node_agent.sampler import Sampler
@@ -416,15 +415,6 @@ def test_cpu_model_from_cpuinfo(tmp_path: Path) -> None:
     if sys.platform == "linux":
         assert cpu_model(file) == "AMD EPYC 9B14"
     assert cpu_model(tmp_path / "none")
-
-
-def test_lock_is_free_again_when_its_holder_ends(tmp_path: Path) -> None:
-    file = tmp_path / "node" / "agent.lock"
-    code = (
-        f"from computemesh.node_agent.lock import hold_lock; from pathlib import Path; hold_lock(Path({str(file)!r}))"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-    os.close(hold_lock(file))
 
 
 # ---------------------------------------------------------------- pacing

@@ -293,4 +293,4 @@ async def test_forgotten_tasks_leave_no_books():
         assert not m.plugin.needs.of
         assert not list(m.plugin.needs.kinds())
         assert not m.plugin.needs.waiting
-        assert not m.plugin.decisions.queued
+        assert m.plugin.decisions.queued_work() == 0

@@ -293,3 +293,19 @@ def test_no_file_of_the_driver_is_readable_by_others(up: House):
     for file in (up.home / "driver").rglob("*"):
         if file.name != "lock":
             assert file.stat().st_mode & 0o077 == 0, file
+
+
+def test_notebooks_that_renew_one_identity_at_the_same_moment_do_not_spoil_it(up: House, tmp_path):
+    from concurrent.futures import ThreadPoolExecutor
+
+    from computemesh.driver_client import renew
+
+    made = up.token("user", name="dana")
+    dana = enrol(up.address, made["ca"], made["token"], tmp_path / "user")
+    first = dana.certificate.read_bytes()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: renew(dana), range(8)))
+    assert dana.certificate.read_bytes() != first
+    assert DriverClient(dana).nodes() is not None
+    issued = [event for event in up.events("certificate-issued") if "user dana" in event["text"]]
+    assert 2 <= len(issued) < 9
