@@ -309,3 +309,37 @@ def test_notebooks_that_renew_one_identity_at_the_same_moment_do_not_spoil_it(up
     assert DriverClient(dana).nodes() is not None
     issued = [event for event in up.events("certificate-issued") if "user dana" in event["text"]]
     assert 2 <= len(issued) < 9
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"computemesh": "0.0.9"}, "computemesh is 0.0.9 there"),
+        ({"python": "3.8"}, "Python 3.8 there"),
+        ({"name": "somebody-else"}, "may not speak for somebody-else"),
+    ],
+)
+async def test_an_agent_of_another_version_or_name_is_turned_away_with_the_reason(up: House, tmp_path, changes, says):
+    from tornado.httpclient import HTTPRequest
+    from tornado.websocket import websocket_connect
+
+    from computemesh.driver_client import own_versions
+    from computemesh.node import NodeFacts
+    from computemesh.protocol import VERSION, Hello, encode
+
+    made = up.token("node")
+    name = "old-" + made["identifier"]
+    node = enrol(up.address, made["ca"], made["token"], tmp_path / "node", name)
+    ours = own_versions()
+    facts = {
+        "name": name,
+        "computemesh": ours.computemesh,
+        "distributed": ours.distributed,
+        "python": ours.python,
+        **changes,
+    }
+    request = HTTPRequest(f"wss://{up.address}/v1/agent", ssl_options=node.client_context((Role.DRIVER,)))
+    socket_ = await websocket_connect(request)
+    await socket_.write_message(encode(Hello(version=VERSION, incarnation=1, facts=NodeFacts(**facts))))
+    assert await socket_.read_message() is None
+    assert says in socket_.close_reason
