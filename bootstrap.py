@@ -117,12 +117,19 @@ def pip_of_debian_archive(python):
 
 def install(extra):
     make_venv()
+    stamp = os.path.join(VENV, "computemesh-" + extra)
+    with open(os.path.join(HERE, "pyproject.toml")) as file:
+        wanted = HERE + "\n" + file.read()
+    if os.path.exists(stamp) and open(stamp).read() == wanted:
+        return
     say("Installing ComputeMesh and what it needs (the first time takes a minute or two)")
     command = [venv_python(), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-e"]
     if subprocess.call(command + [HERE + "[" + extra + "]"]) != 0:
         fail("the installation failed; the lines above say why")
     if run(["-m", "computemesh", "kernelspec", "install", "--sys-prefix"], quiet=True) != 0:
         fail('the Jupyter kernel "Python (ComputeMesh)" could not be installed')
+    with open(stamp, "w") as file:
+        file.write(wanted)
 
 
 def install_system_packages():

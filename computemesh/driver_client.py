@@ -13,7 +13,7 @@ import platform
 import socket
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -199,10 +199,11 @@ def _shown_chain(secured: ssl.SSLSocket) -> list[bytes]:
     return [ssl.PEM_cert_to_DER_cert(shown.public_bytes()) for shown in inner.get_unverified_chain()]
 
 
-def enrol(address: str, pin: str, token: str, folder: Path, name: str = "") -> Identity:
+def enrol(address: str, pin: str, token: str, folder: Path, name: str = "", roles: Iterable[Role] = ()) -> Identity:
     """Trade a one-time token for a certificate and store the identity in `folder`.
 
-    The token decides the role; `name` is a node's wish, a user's name comes with the token.
+    The token decides the role; `name` is a node's wish, a user's name comes with the token. With `roles`, a token for
+    another role is refused before it is used up.
 
     Raises:
         DriverError: unreachable, not the pinned mesh, or refused with the driver's reason.
@@ -215,6 +216,7 @@ def enrol(address: str, pin: str, token: str, folder: Path, name: str = "") -> I
     body = {
         "token": token,
         "name": name,
+        "roles": list(roles),
         "request": new_request(key, name or "computemesh").decode(),
         "time": time.time(),
         "versions": _as_dict(own_versions()),

@@ -24,6 +24,9 @@ class Limits:
 
 def closed_gates(node: Node, limits: Limits) -> tuple[str, ...]:
     """Return why `node` may not be given work, one phrase a reason; empty when it may."""
+    if node.health is Health.DEAD:
+        # What a node that is not there last said of itself is no reason.
+        return (node.refused or "is dead",)
     reasons: list[str] = []
     if node.refused:
         reasons.append(node.refused)

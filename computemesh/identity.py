@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ from .certificates import MeshContext, Role, lifetime_of
 from .errors import NoMesh, NotTrusted
 
 HOME_VARIABLE = "COMPUTEMESH_HOME"
+NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")
+"""What nodes and people may be called: it goes into certificates, addresses and file names."""
+NAME_RULE = "use lower-case letters, digits, dots and hyphens, at most 63"
 
 
 @dataclass(frozen=True, slots=True)

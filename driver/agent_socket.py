@@ -86,7 +86,7 @@ class AgentSocket(websocket.WebSocketHandler):
                 self._driver.agent_beat(peer.name, message)
                 self._say(BeatReply(sequence=message.sequence))
             case Report():
-                self._driver.record(message.kind, message.text, peer.name, **message.data)
+                self._driver.record(message.kind, f"{peer.name}: {message.text}", peer.name, **message.data)
             case Leaving():
                 self._leaving = message.reason
                 self.close(1000, "goodbye")

@@ -100,15 +100,24 @@ def open_authority(folder: Path, now: datetime.datetime) -> Authority:
 
 
 def own_identity(
-    authority: Authority, folder: Path, role: Role, name: str, driver: str, hosts: Iterable[str], now: datetime.datetime
+    authority: Authority,
+    folder: Path,
+    role: Role,
+    name: str,
+    driver: str,
+    hosts: Iterable[str],
+    now: datetime.datetime,
+    denied: frozenset[int] = frozenset(),
 ) -> tuple[Identity, Granted | None]:
-    """Return the driver's own identity of `role` in `folder`, signed anew when half of its life is over.
+    """Return the driver's own identity of `role` in `folder`, signed anew at half of its life or when it is `denied`.
 
     The second value is what was granted, None when the stored certificate still serves.
     """
     if (folder / "identity.json").exists():
         identity = load_identity(folder)
-        if identity.driver == driver and identity.role is role and not identity.renewal_due(now.timestamp()):
+        stored = x509.load_pem_x509_certificate(identity.certificate.read_bytes())
+        current = identity.driver == driver and identity.role is role and stored.serial_number not in denied
+        if current and not identity.renewal_due(now.timestamp()):
             return identity, None
     key = new_key()
     lifetime = DRIVER_LIFETIME if role is Role.DRIVER else ADMIN_LIFETIME

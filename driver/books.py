@@ -73,12 +73,12 @@ class Books:
         if change is not None:
             change(record)
 
-    def name_taken(self, name: str, now: float) -> bool:
-        """Return whether a node of this name holds a certificate that still counts."""
-        return any(
-            issued.role is Role.NODE and issued.name == name and issued.expires > now and serial not in self.denied
-            for serial, issued in self.certificates.items()
-        )
+    def holder_of(self, name: str, now: float) -> Role | None:
+        """Return the role of whoever holds a certificate of this name that still counts."""
+        for serial, issued in self.certificates.items():
+            if issued.name == name and issued.expires > now and serial not in self.denied:
+                return issued.role
+        return None
 
     def serials_of(self, name: str, now: float) -> tuple[int, ...]:
         """Return the certificates of a node, user or admin that still count."""
@@ -151,6 +151,9 @@ class Books:
 
     def _on_node_draining(self, record: Record) -> None:
         self._change(record.node, cordoned=True, draining=True)
+
+    def _on_node_drained(self, record: Record) -> None:
+        self._change(record.node, cordoned=True, draining=False)
 
     def _on_node_uncordoned(self, record: Record) -> None:
         self._change(record.node, cordoned=False, draining=False)

@@ -58,9 +58,11 @@ def _administer(home: Path | None) -> DriverClient:
 
 
 @commands.command()
-@click.option("--host", default=None, help="Address to listen on.  [default: all]")
-@click.option("--port", type=int, default=None, help="Port of the driver.  [default: 8790]")
-@click.option("--scheduler-port", type=int, default=None, help="Port of the Dask scheduler.  [default: 8791]")
+@click.option("--host", default=None, help="Address to listen on.  [default: as at the last start, else all]")
+@click.option("--port", type=int, default=None, help="Port of the driver.  [default: as at the last start, else 8790]")
+@click.option(
+    "--scheduler-port", type=int, default=None, help="Port of the Dask scheduler.  [default: likewise, else 8791]"
+)
 @with_home
 def up(host: str | None, port: int | None, scheduler_port: int | None, home: Path | None) -> None:
     """Start the driver: the mesh's control plane and its Dask scheduler.
@@ -71,13 +73,20 @@ def up(host: str | None, port: int | None, scheduler_port: int | None, home: Pat
     from computemesh import config
     from computemesh.identity import home_folder
 
-    from .serving import Place, run
+    from .serving import Place, kept_place, run
 
+    folder = home_folder(home)
+    usual = kept_place(folder) or Place(
+        folder,
+        config.value("driver.host"),
+        int(config.number("driver.port")),
+        int(config.number("driver.scheduler-port")),
+    )
     place = Place(
-        home_folder(home),
-        config.value("driver.host") if host is None else host,
-        int(config.number("driver.port")) if port is None else port,
-        int(config.number("driver.scheduler-port")) if scheduler_port is None else scheduler_port,
+        folder,
+        usual.host if host is None else host,
+        usual.port if port is None else port,
+        usual.scheduler_port if scheduler_port is None else scheduler_port,
     )
     run(place, lambda driver: _print_welcome(driver, place.home))
 
@@ -121,10 +130,11 @@ def _lifetime(given: str | None) -> float:
 @with_home
 def login(address: str, token: str, ca: str, home: Path | None) -> None:
     """Log in to a mesh, to use it from notebooks and commands on this machine."""
+    from computemesh.certificates import Role
     from computemesh.driver_client import enrol
     from computemesh.identity import home_folder
 
-    identity = enrol(address, ca, token, home_folder(home) / "user")
+    identity = enrol(address, ca, token, home_folder(home) / "user", roles=(Role.USER, Role.ADMIN))
     click.echo(f"Logged in as {identity.name} ({identity.role}) to {identity.driver}.")
     click.echo("In a notebook: %load_ext computemesh, then %%mesh in a cell.")
 
@@ -204,7 +214,8 @@ def revoke_token(identifier: str, home: Path | None) -> None:
 def revoke(name: str, home: Path | None) -> None:
     """Turn a node's or person's certificates away at once, and forget the node."""
     answer = _administer(home).post("/v1/revoke", {"name": name})
-    click.echo(f"{name} is revoked: {answer['certificates']} certificates no longer count.")
+    count = answer["certificates"]
+    click.echo(f"{name} is revoked: {count} certificate{'s no longer count' if count > 1 else ' no longer counts'}.")
 
 
 # ---------------------------------------------------------------- questions
@@ -303,6 +314,7 @@ def drain(node: str, timeout: float, home: Path | None) -> None:
     """Empty NODE: no more tasks, queued ones go elsewhere, results held there are copied. Waits until it is empty."""
     from computemesh.errors import Refused
 
+    _ask(home).get(f"/v1/nodes/{node}")  # an unknown name is said before anything else is
     click.echo(f"Draining {node}: running tasks end there, queued ones move …")
     answer = _administer(home).post(f"/v1/nodes/{node}/drain", {"timeout": timeout}, timeout=timeout + 10)
     if answer.get("left"):

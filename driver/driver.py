@@ -19,7 +19,7 @@ from computemesh.certificates import Peer, Role
 from computemesh.driver_client import Status, own_versions
 from computemesh.errors import NotTrusted, Refused
 from computemesh.gates import Limits, closed_gates
-from computemesh.identity import Identity
+from computemesh.identity import NAME, NAME_RULE, Identity
 from computemesh.node import Health, Node, NodeFacts, Sample
 from computemesh.protocol import Beat, SchedulerEvent, WorkerSeen, plain
 
@@ -36,6 +36,9 @@ from .worker_probe import answers
 logger = logging.getLogger("computemesh.driver")
 CHECK_SECONDS = 0.5
 """How often health is judged and changed nodes are told to the scheduler."""
+LOCAL_ADMIN = "admin"
+RESERVED = frozenset({"driver", LOCAL_ADMIN})
+"""Names of the identities that the driver makes for itself."""
 RENEWAL_SECONDS = 3600.0
 """How often the age of the driver's own certificates is looked at."""
 
@@ -58,15 +61,15 @@ class DriverSettings:
 class Driver:
     """One control plane.
 
-    `renew_own` signs the driver's own certificates anew where due; `wall` gives seconds since the epoch, `clock`
-    monotonic seconds.
+    `renew_own` signs the driver's own certificates anew where due or denied; `wall` gives seconds since the epoch,
+    `clock` monotonic seconds.
     """
 
     def __init__(
         self,
         settings: DriverSettings,
         journal: Journal,
-        renew_own: Callable[[datetime.datetime], list[tuple[Granted, Role, str]]],
+        renew_own: Callable[[datetime.datetime, frozenset[int]], list[tuple[Granted, Role, str]]],
         wall: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -109,6 +112,7 @@ class Driver:
     async def start(self) -> None:
         """Start the scheduler child and the health rounds."""
         self.record("driver-started", f"The driver started, version {self._versions.computemesh}, term {self._term}")
+        self._renew_certificates()
         await self.child.start()
         self._rounds = asyncio.create_task(self._go_round())
 
@@ -128,7 +132,7 @@ class Driver:
             await asyncio.sleep(CHECK_SECONDS)
             if self._clock() > renewal:
                 renewal = self._clock() + RENEWAL_SECONDS
-                self.took_over(self._renew_own(datetime.datetime.fromtimestamp(self._wall(), datetime.UTC)))
+                self._renew_certificates()
             for change in self.registry.check(self._clock(), CHECK_SECONDS):
                 self._on_health(change)
             if self._changed:
@@ -219,10 +223,18 @@ class Driver:
         for one, role, name in granted:
             self._issued(one, role, name, "this machine")
 
+    def _renew_certificates(self) -> None:
+        now = datetime.datetime.fromtimestamp(self._wall(), datetime.UTC)
+        self.took_over(self._renew_own(now, frozenset(self.books.denied)))
+
     def create_token(
         self, role: Role, lifetime: float, uses: int, name: str, networks: Iterable[str], pools: Iterable[str]
     ) -> dict[str, Any]:
         """Make a token; the secret is in the answer and nowhere else."""
+        if name and not NAME.fullmatch(name):
+            raise Refused(f"{name!r} is no usable name: {NAME_RULE}", 400)
+        if name in RESERVED:
+            raise Refused(f"The name {name!r} is the driver's own: choose another", 409)
         if role is not Role.NODE and not name:
             name = f"{role}-{secrets.token_hex(3)}"
         token, secret = new_token(role, self._wall() + lifetime, uses, name, networks, pools)
@@ -240,16 +252,21 @@ class Driver:
             raise Refused(f"No token {identifier!r} is known: `mesh token list` shows them", 404)
         self.record("token-revoked", f"Token {identifier} was revoked", identifier=identifier)
 
-    def revoke(self, name: str) -> dict[str, Any]:
+    def revoke(self, name: str, by: str) -> dict[str, Any]:
         """Turn all certificates of a node or person away from now on, and cut its connections.
 
+        The administrator of the driver's own machine gets a new certificate there at once: only its copies are lost.
+
         Raises:
-            Refused: nobody of that name holds a certificate that counts.
+            Refused: nobody of that name holds a certificate that counts, or it is the caller's own.
         """
+        if name == by and name != LOCAL_ADMIN:
+            raise Refused(f"You are {name}: revoking yourself would lock you out; ask another administrator", 409)
         serials = self.books.serials_of(name, self._wall())
         if name == self.settings.identity.name or not serials:
             raise Refused(f"Nobody named {name!r} holds a certificate that counts: see `mesh nodes`", 404)
-        self.record("certificates-denied", f"{name} was revoked", serials=[str(serial) for serial in serials])
+        self.record("certificates-denied", f"{name} was revoked by {by}", serials=[str(serial) for serial in serials])
+        self._renew_certificates()
         self.child.send_denied(self.books.denied)
         if name in self.books.nodes:
             self._end_loan(name, kept=True)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
 from computemesh.certificates import Role
 from computemesh.driver_client import Versions
 from computemesh.errors import Refused
+from computemesh.identity import NAME, NAME_RULE
 from computemesh.protocol import typed
 
 from .books import Books
 from .tokens import Token, fault_of, split
-
-_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +26,8 @@ class Application:
     """The applicant's wall clock."""
     versions: Versions
     name: str = ""
+    roles: tuple[Role, ...] = ()
+    """The roles that the applicant can use; empty: any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,9 @@ def judge(application: Application, books: Books, ours: Versions, now: float, ad
     fault = fault_of(token, secret, now, address)
     if fault or token is None:
         raise Refused(fault, 403)
+    if application.roles and token.role not in application.roles:
+        command = "mesh join" if token.role is Role.NODE else "mesh login"
+        raise Refused(f"This token is for a {token.role}: use it with `{command}`", 409)
     differs = mismatch(application.versions, ours)
     if differs:
         raise Refused(differs, 426)
@@ -90,15 +93,18 @@ def judge(application: Application, books: Books, ours: Versions, now: float, ad
             409,
         )
     name = token.name or application.name.strip().lower()
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         raise Refused(
-            f"{name!r} is no usable name: use lower-case letters, digits, dots and hyphens, at most 63 (--name NAME)",
+            f"{name!r} is no usable name: {NAME_RULE} (--name NAME)",
             400,
         )
-    if token.role is Role.NODE and books.name_taken(name, now):
+    holder = books.holder_of(name, now)
+    # A person may log in on several machines; a node's name is one machine's, and nobody else's.
+    if holder is not None and Role.NODE in (holder, token.role):
+        whose = "A node" if holder is Role.NODE else f"A {holder}"
         raise Refused(
-            f"A node named {name!r} is already in the mesh: choose another with --name, or an administrator frees it "
-            f"with `mesh revoke {name}`",
+            f"{whose} named {name!r} is already in the mesh: choose another name (--name for a node), or an "
+            f"administrator frees it with `mesh revoke {name}`",
             409,
         )
     return Admission(token, token.role, name)

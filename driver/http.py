@@ -237,7 +237,7 @@ class Revoke(Handler):
 
     def post(self) -> None:
         """Turn a node or person away from now on."""
-        self.answer(self.driver.revoke(str(self.body().get("name", ""))))
+        self.answer(self.driver.revoke(str(self.body().get("name", "")), self.peer.name))
 
 
 class Events(Handler):

@@ -67,6 +67,7 @@ class Registry:
         """Take note that a node's agent has said hello."""
         live = self.live(name)
         live.incarnation, live.connected, live.heard = incarnation, True, now
+        live.refused = ""
 
     def beat(
         self,
@@ -98,6 +99,7 @@ class Registry:
         """Take note that a node went by plan."""
         live = self.live(name)
         live.connected, live.health, live.worker = False, Health.DEAD, ""
+        live.refused = "has left"
         live.heard = float("-inf")
 
     def check(self, now: float, every: float) -> list[HealthChange]:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import datetime
 import errno
+import json
 import logging
 import logging.handlers
 import signal
@@ -21,7 +22,7 @@ from tornado import httpserver, web
 from computemesh import config
 from computemesh.certificates import Role
 from computemesh.errors import BadConfiguration, DriverError
-from computemesh.identity import load_identity
+from computemesh.identity import load_identity, write_private
 from computemesh.locks import HeldElsewhere, held
 
 from .agent_socket import AgentSocket
@@ -44,6 +45,30 @@ class Place:
     """Address to listen on; empty: all."""
     port: int
     scheduler_port: int
+
+
+def kept_place(home: Path) -> Place | None:
+    """Return where this home's driver listened last, since its nodes and users look for it there.
+
+    Raises:
+        BadConfiguration: the file that says so cannot be read.
+    """
+    file = home / "driver" / "place.json"
+    try:
+        told = json.loads(file.read_text("utf-8"))
+        return Place(home, str(told["host"]), int(told["port"]), int(told["scheduler_port"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadConfiguration(
+            f"{file} cannot be read ({error}): remove it and give --host, --port and --scheduler-port again"
+        ) from None
+
+
+def keep_place(place: Place) -> None:
+    """Keep where the driver listens for its next start."""
+    told = {"host": place.host, "port": place.port, "scheduler_port": place.scheduler_port}
+    write_private(place.home / "driver" / "place.json", json.dumps(told).encode())
 
 
 def reachable_host(listening: str) -> str:
@@ -109,12 +134,12 @@ def make_driver(place: Place, now: datetime.datetime) -> Driver:
         (place.home / "admin", Role.ADMIN, "admin", f"{local}:{place.port}", ["localhost"]),
     )
 
-    def renew_own(now: datetime.datetime) -> list[tuple[Granted, Role, str]]:
-        """Sign the driver's own certificates anew where half of their life is over."""
-        made = [(*own_identity(authority, *one, now), one) for one in wanted]
+    def renew_own(now: datetime.datetime, denied: frozenset[int]) -> list[tuple[Granted, Role, str]]:
+        """Sign the driver's own certificates anew where half of their life is over or they are denied."""
+        made = [(*own_identity(authority, *one, now, denied), one) for one in wanted]
         return [(granted, one[1], one[2]) for _, granted, one in made if granted is not None]
 
-    first = renew_own(now)
+    first = renew_own(now, frozenset())
     identity = load_identity(folder)
     beat = config.seconds("driver.beat")
     scheduler_log = logging.getLogger("computemesh.scheduler_log")
@@ -175,6 +200,7 @@ async def serve(place: Place, ready: Callable[[Driver], None], stop: asyncio.Eve
             stopped = asyncio.create_task(stop.wait())
             await asyncio.wait({started, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if not stop.is_set():
+                keep_place(place)
                 ready(driver)
             await stopped
             started.cancel()

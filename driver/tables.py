@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,6 +17,11 @@ _HEALTH_STYLE = {"alive": "green", "suspected": "yellow", "dead": "red"}
 _PARTS = ("cpu", "memory", "gpu", "reliability", "network", "battery", "idleness")
 
 
+def _console() -> Console:
+    # Another program reads a line a node; only a terminal has a width.
+    return Console() if sys.stdout.isatty() else Console(width=400)
+
+
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
@@ -25,7 +31,9 @@ def _table(*columns: str) -> Table:
 
 def show_nodes(nodes: Iterable[Mapping[str, Any]]) -> None:
     """Print a line a node."""
-    table = _table("NODE", "HEALTH", "STATE", "CORES", "RAM", "GPU", "OTHERS", "OURS", "SITE", "SCORE", "")
+    table = _table(
+        "NODE", "HEALTH", "STATE", "CORES", "RAM", "GPU", "OTHERS", "OURS", "SITE", "SCORE", "GETS NO TASKS SINCE IT"
+    )
     found = list(nodes)
     for node in found:
         facts, sample = node["facts"], node["sample"] or {}
@@ -33,7 +41,7 @@ def show_nodes(nodes: Iterable[Mapping[str, Any]]) -> None:
         table.add_row(
             facts["name"],
             Text(node["health"], _HEALTH_STYLE[node["health"]]),
-            "cordoned" if node["cordoned"] else node["harvest"],
+            "-" if node["health"] == "dead" else "cordoned" if node["cordoned"] else node["harvest"],
             f"{facts['cores']:g}",
             in_words(facts["ram"]),
             str(len(facts["gpus"]) or "-"),
@@ -43,7 +51,7 @@ def show_nodes(nodes: Iterable[Mapping[str, Any]]) -> None:
             f"{node['score']['total']:.2f}",
             "; ".join(node["gates"]),
         )
-    console = Console()
+    console = _console()
     if not found:
         console.print("No node has joined yet: `mesh token create` prints the command that joins one.")
         return
@@ -53,7 +61,7 @@ def show_nodes(nodes: Iterable[Mapping[str, Any]]) -> None:
 def show_node(node: Mapping[str, Any]) -> None:
     """Print one node whole."""
     facts, sample, score = node["facts"], node["sample"] or {}, node["score"]
-    console = Console()
+    console = _console()
     table = Table(box=None, pad_edge=False, show_header=False)
     state = "; ".join(node["gates"]) or "takes tasks"
     gpus = ", ".join(f"{gpu['name']} ({in_words(gpu['vram'])})" for gpu in facts["gpus"]) or "none"
@@ -99,12 +107,12 @@ def show_tokens(tokens: Iterable[Mapping[str, Any]]) -> None:
             ", ".join(token["networks"]) or "anywhere",
             ", ".join(token["pools"]) or "-",
         )
-    Console().print(table)
+    _console().print(table)
 
 
 def show_why(answer: Mapping[str, Any]) -> None:
     """Print the explanation of a placement."""
-    console = Console()
+    console = _console()
     console.print(answer.get("sentence", ""), markup=False, highlight=False)
     table = _table("NODE", "ORDER", "SCORE", *(part.upper() for part in _PARTS))
     chosen = (answer.get("chosen") or {}).get("node")

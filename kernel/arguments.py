@@ -98,7 +98,7 @@ def _partition_for(text: str) -> tuple[str, bool, str]:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise BadCell(f"%%mesh: {message}; `%%mesh --help` lists what there is")
+        raise BadCell(f"%%mesh: {message}; `%mesh --help` lists what there is")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -63,7 +63,7 @@ class MeshMagics(Magics):
     @output_can_be_silenced
     @cell_magic("mesh")
     def mesh(self, line: str, cell: str) -> Any:
-        """Run the cell on the mesh as though it ran here. `%%mesh --help` lists the options."""
+        """Run the cell on the mesh as though it ran here. `%mesh --help` lists the options."""
         # Imported here: a kernel that loads the extension at its start should not wait for Dask's client.
         from .cell_source import BadCell, CellSource, CellSyntaxError
         from .magic import Notebook, plain_error, run_text

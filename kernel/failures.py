@@ -30,11 +30,13 @@ def raised_from(
     """Return what to raise: one failure's own exception, else a `MeshError` that holds them all."""
     errors = [_error(each, home, timeout) for each in failed]
     texts = [_lines(each, error, title_of) for each, error in zip(failed, errors, strict=True)]
+    if len(failed) > 1:
+        texts = [[f"Failed{_which(each)}:", *text] for each, text in zip(failed, texts, strict=True)]
     if len(failed) == 1:
         error = errors[0]
         lines = texts[0]
         if total > 1:
-            lines = [*lines, f"1 of {total} runs failed."]
+            lines = [*lines, f"1 of {total} runs failed{_which(failed[0])}."]
         return _shown_as(error, lines)
     first, where = errors[0], _node(failed[0])
     message = f"{len(failed)} of {total} runs failed; the first{where}: {type(first).__name__}: {first}"
@@ -77,6 +79,10 @@ def _lines(found: Outcome | BaseException, error: BaseException, title_of: Calla
     if isinstance(found, Outcome) and found.failure is not None and not isinstance(error, Interrupted):
         return render(found.failure, title_of)
     return [f"{type(error).__name__}: {error}"]
+
+
+def _which(found: Outcome | BaseException) -> str:
+    return f": run {found.index}, counted from 0" if isinstance(found, Outcome) else ""
 
 
 def _node(found: Outcome | BaseException) -> str:

@@ -17,7 +17,9 @@ def commands() -> None:
 @click.option("--token", default="", help="ID.SECRET from `mesh token create --role node`; needed once.")
 @click.option("--ca", default="", help="sha256:… of the mesh's CA, from the join command; needed once.")
 @click.option("--name", default="", help="Name of this node.  [default: the host's name]")
-@click.option("--dedicated", is_flag=True, help="Nobody works at this machine: lend it always.")
+@click.option(
+    "--dedicated/--not-dedicated", default=None, help="Nobody works at this machine: lend it always.  [default: not]"
+)
 @click.option("--threads", type=click.IntRange(min=1), help="Tasks at once.  [default: as many as the share fills]")
 @click.option("--cpu", default="", help="Share of the machine's CPU to lend, such as 50%.  [default: all]")
 @click.option("--memory", default="", help="Memory to lend, such as 8GB or 50%.  [default: 75%]")
@@ -34,7 +36,7 @@ def join(
     token: str,
     ca: str,
     name: str,
-    dedicated: bool,
+    dedicated: bool | None,
     threads: int | None,
     cpu: str,
     memory: str,
@@ -45,7 +47,8 @@ def join(
 ) -> None:
     """Lend this machine to the mesh at HOST[:PORT], until stopped.
 
-    The first time needs the join command's --token and --ca; after that `mesh join` alone is enough.
+    The first time needs the join command's --token and --ca; after that `mesh join` alone is enough: what you said of
+    --cpu, --threads, --memory, --site, --pool and --dedicated is kept until you say otherwise.
     """
     from .joining import Asked, run_agent
 

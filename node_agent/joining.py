@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import re
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
+from computemesh.certificates import Role
 from computemesh.config import seconds
 from computemesh.driver_client import enrol, host_and_port, moved
 from computemesh.errors import BadConfiguration, NoMesh, Refused
-from computemesh.identity import Identity, home_folder, load_identity
+from computemesh.identity import NAME, NAME_RULE, Identity, home_folder, load_identity, write_private
 from computemesh.locks import HeldElsewhere, held
 from computemesh.requirement import requirement_from
 
@@ -27,18 +29,19 @@ from .status_line import StatusLine
 
 logger = logging.getLogger("computemesh.node_agent")
 
-_NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
+KEPT = ("dedicated", "threads", "cpu", "memory", "site", "pools")
+"""What an owner says once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What was written on the command line; empty where nothing was."""
+    """What was written on the command line; empty or None where nothing was."""
 
     host: str
     token: str
     ca: str
     name: str
-    dedicated: bool
+    dedicated: bool | None
     threads: int | None
     cpu: str
     memory: str
@@ -65,24 +68,58 @@ def run_agent(asked: Asked, home: Path | None) -> None:
         ) from None
 
 
-def _run(asked: Asked, folder: Path) -> None:
+def kept_wishes(asked: Asked, file: Path) -> Asked:
+    """Return `asked` with what was said at an earlier join where nothing is said now.
+
+    Raises:
+        BadConfiguration: the file that keeps it cannot be read.
+    """
+    try:
+        earlier = json.loads(file.read_text("utf-8"))
+        found = {name: earlier[name] for name in KEPT if name in earlier and not _said(getattr(asked, name))}
+    except FileNotFoundError:
+        return asked
+    except (OSError, ValueError, TypeError) as error:
+        raise BadConfiguration(
+            f"{file}, which keeps what you lend, cannot be read ({error}): remove it and say it again"
+        ) from None
+    if "pools" in found:
+        found["pools"] = tuple(found["pools"])
+    return replace(asked, **found)
+
+
+def _said(value: object) -> bool:
+    return value not in (None, "", ())
+
+
+def keep_wishes(asked: Asked, file: Path) -> None:
+    """Keep what the owner said of lending for the next join."""
+    said = {name: getattr(asked, name) for name in KEPT if _said(getattr(asked, name))}
+    write_private(file, json.dumps(said).encode())
+
+
+def _run(given: Asked, folder: Path) -> None:
     import psutil
+
+    asked = kept_wishes(given, folder / "node" / "lending.json")
 
     share = share_of(psutil.cpu_count() or 1, asked.cpu, asked.threads)
     memory = memory_of(psutil.virtual_memory().total, asked.memory)
     pools = tuple(requirement_from({"pool": pool}).pool for pool in asked.pools)
     log_to(folder / "logs", on_stderr=asked.service)
     identity = identity_for(asked, folder / "node")
+    keep_wishes(asked, folder / "node" / "lending.json")
     speed = core_speed(folder / "node" / "benchmark.json", cpu_model())
     gpus = find_gpus()
-    facts = node_facts(identity.name, share, memory, speed, gpus, asked.site, pools, asked.dedicated)
+    dedicated = bool(asked.dedicated)
+    facts = node_facts(identity.name, share, memory, speed, gpus, asked.site, pools, dedicated)
     plan = AgentPlan(
         home=folder,
         identity=identity,
         facts=facts,
         share=share,
         memory=memory,
-        dedicated=asked.dedicated,
+        dedicated=dedicated,
         sample_seconds=seconds("agent.sample"),
         idle_after=seconds("agent.idle-after"),
     )
@@ -116,7 +153,7 @@ def identity_for(asked: Asked, folder: Path) -> Identity:
             raise BadConfiguration(f"--token needs {missing} too: copy the whole join command that `mesh up` printed")
         name = asked.name or default_name(socket.gethostname())
         try:
-            return enrol(asked.host, asked.ca, asked.token, folder, name)
+            return enrol(asked.host, asked.ca, asked.token, folder, name, (Role.NODE,))
         except Refused as error:
             if stored is None or host_and_port(stored.driver) != host_and_port(asked.host):
                 raise
@@ -142,13 +179,11 @@ def check_name(name: str) -> None:
     Raises:
         BadConfiguration: it is no name.
     """
-    if name and not _NAME.fullmatch(name):
-        raise BadConfiguration(
-            f"--name {name!r} is not usable: give lower-case letters, digits, '.', '_' and '-', such as laptop-7"
-        )
+    if name and not NAME.fullmatch(name):
+        raise BadConfiguration(f"--name {name!r} is not usable: {NAME_RULE}, such as laptop-7")
 
 
 def default_name(hostname: str) -> str:
     """Return a node's name from the host's."""
-    cleaned = re.sub(r"[^a-z0-9._-]+", "-", hostname.split(".")[0].lower()).strip("-._")
+    cleaned = re.sub(r"[^a-z0-9-]+", "-", hostname.split(".")[0].lower()).strip("-")
     return cleaned[:63] or "node"

@@ -247,8 +247,12 @@ def show_placements(client: DriverClient) -> None:
         )
     console.print(scores)
     if placements:
-        console.print(f"\n[bold]mesh why {placements[-1]['key']}[/bold]")
-        console.print(client.why(placements[-1]["key"])["sentence"], markup=False)
+        key = placements[-1]["key"]
+        console.print(f"\n[bold]mesh why {key}[/bold]")
+        explained = mesh("why", key, "--home", str(client.identity.folder.parent))
+        console.print(
+            subprocess.run(explained, capture_output=True, text=True, check=False).stdout.rstrip(), markup=False
+        )
 
 
 def offer_lab(client: DriverClient) -> None:
@@ -259,7 +263,11 @@ def offer_lab(client: DriverClient) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         console.print("At a terminal, this is where `mesh lab` is offered: the same in JupyterLab.")
         return
-    if console.input("Open it in JupyterLab on this mesh (`mesh lab`)? [Y/n] ").strip().lower() in ("", "y", "yes"):
+    try:
+        answer = console.input("Open it in JupyterLab on this mesh (`mesh lab`)? [Y/n] ").strip().lower()
+    except EOFError:
+        answer = "n"
+    if answer in ("", "y", "yes"):
         subprocess.run(mesh("lab", "--home", str(home), str(executed)), check=False)
 
 

@@ -237,15 +237,25 @@ class Decisions:
             self.reconsider()
         if not pool:
             return None
-        looked_at = self.sampled(pool)
-        self.considered = len(looked_at)
         if not self._roster.uneven:
-            return min(looked_at, key=self._least_loaded)
+            return self._next_free(pool)
         if ts is None and s.queued:
             ts = s.queued.peek()
         if ts is None or not self._known_long(ts):
-            return min(looked_at, key=self._least_loaded)
+            return self._next_free(pool)
+        looked_at = self.sampled(pool)
+        self.considered = len(looked_at)
         return self._soonest_done(ts, self.duration(ts), looked_at)
+
+    def _next_free(self, pool: Collection[Any]) -> Any:
+        """Return the best node of `pool` with a free thread, else the least loaded of some: for short tasks."""
+        self.considered = min(len(pool), self._sample)
+        if len(pool) == 1:
+            return next(iter(pool))
+        for ws in self._roster.ranking[: self._sample]:
+            if len(ws.processing) < ws.nthreads and ws in pool:
+                return ws
+        return min(self.sampled(pool), key=self._least_loaded)
 
     @staticmethod
     def _known_long(ts: Any) -> bool:

@@ -119,7 +119,7 @@ class Link:
     async def _found(self, ask: Ask) -> dict[str, Any]:
         match ask.what:
             case "why":
-                return self._plugin.answers.why(ask.argument)
+                return self._explained(ask.argument)
             case "placements":
                 return {"placements": self._plugin.answers.placements(int(ask.argument))}
             case "tasks":
@@ -129,6 +129,14 @@ class Link:
             case "drain":
                 return await self._plugin.draining.drain(ask.argument)
         raise ComputeMeshError(f"The scheduler knows no question {ask.what!r}: is the driver of another version?")
+
+    def _explained(self, key: str) -> dict[str, Any]:
+        answer = self._plugin.answers.why(key)
+        if answer["state"] == "unknown":
+            raise ComputeMeshError(
+                f"No task {key!r} is known: copy the key as `future.key` shows it; old tasks are forgotten"
+            )
+        return answer
 
     # ------------------------------------------------------------ saying
 

@@ -103,7 +103,8 @@ def sentence(
         others = f"; {excluded} other{'s' * (excluded != 1)} could not run it" if excluded else ""
         if state == "processing":
             return f"{key} runs or waits on {chosen}{others}"
-        return f"{key} ran on {chosen} and is {'done' if state == 'memory' else state}{others}"
+        now = {"memory": "is done", "forgotten": "its result has been released"}.get(state, f"is {state}")
+        return f"{key} ran on {chosen} and {now}{others}"
     if requirement and not possible:
         missing = unschedulable_sentence(requirement, nodes)
         return f"{key} is unschedulable: it {missing}. It starts when such a node joins"

@@ -182,3 +182,60 @@ def test_drain_empties_a_node_and_keeps_its_results(house: House):
         until(lambda: desk not in client.scheduler_info()["workers"], "the worker's end")
         assert held.result(timeout=30) == "only here"
         assert len(house.client.get("/v1/placements?count=1000")) == ran, "a result was computed again"
+
+
+def test_an_owners_limits_and_a_drivers_ports_are_kept_for_the_next_start(house: House):
+    made = house.token()
+    limits = ("--dedicated", "--threads", "1", "--memory", "1GB", "--site", "london/floor2", "--pool", "night")
+    folder = str(house.folder / "desk")
+    given = ("--token", made["token"], "--ca", made["ca"], "--name", "desk", *limits, "--service", "--home", folder)
+    house.spawn("desk", "join", house.address, *given)
+    house.lending("desk")
+    assert house.end("desk", signal.SIGINT) == 0
+    until(lambda: house.node("desk")["gates"] == ["has left"], "its leaving in words")
+    assert house.end("driver") == 0
+    house.spawn("driver", "up", "--home", str(house.home))
+    until(lambda: house.client.status().scheduler, "the driver at the same ports")
+    house.spawn("desk", "join", "--service", "--home", folder)
+    house.lending("desk")
+    facts = house.node("desk")["facts"]
+    assert facts["ram"] == 1_000_000_000
+    assert (facts["dedicated"], facts["site"], facts["pools"], facts["cores"]) == (
+        True,
+        "london/floor2",
+        ["night"],
+        1.0,
+    )
+
+
+def test_revoking_the_local_administrator_replaces_its_certificate_and_nobody_revokes_himself(house: House, tmp_path):
+    import shutil
+
+    from computemesh.driver_client import DriverClient, enrol
+    from computemesh.errors import NotTrusted, Refused
+    from computemesh.identity import load_identity
+
+    shutil.copytree(house.home / "admin", tmp_path / "stolen")
+    made = house.token("admin", name="grace")
+    grace = enrol(house.address, made["ca"], made["token"], tmp_path / "grace")
+    with pytest.raises(Refused, match="lock you out"):
+        DriverClient(grace).post("/v1/revoke", {"name": "grace"})
+    assert mesh("revoke", "admin", "--home", str(house.home)).returncode == 0
+    assert house.client.nodes() == ()
+    with pytest.raises(NotTrusted, match="revoked"):
+        DriverClient(load_identity(tmp_path / "stolen")).nodes()
+
+
+def test_a_token_for_another_role_is_refused_before_it_is_used_up(house: House, tmp_path):
+    node, user = house.token("node"), house.token("user", name="alice")
+    done = mesh("login", house.address, "--token", node["token"], "--ca", node["ca"], "--home", str(tmp_path / "l"))
+    assert (done.returncode, "use it with `mesh join`" in done.stderr) == (1, True), done.stderr
+    done = mesh("join", house.address, "--token", user["token"], "--ca", user["ca"], "--home", str(tmp_path / "j"))
+    assert (done.returncode, "use it with `mesh login`" in done.stderr) == (1, True), done.stderr
+    done = mesh("login", house.address, "--token", user["token"], "--ca", user["ca"], "--home", str(tmp_path / "l"))
+    assert done.returncode == 0, done.stderr
+    house.join("desk")
+    house.lending("desk")
+    taken = house.token("user", name="desk")
+    done = mesh("login", house.address, "--token", taken["token"], "--ca", taken["ca"], "--home", str(tmp_path / "t"))
+    assert "already in the mesh" in done.stderr
