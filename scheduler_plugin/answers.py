@@ -25,8 +25,8 @@ from .why import (
     unschedulable_sentence,
 )
 
-Placed: TypeAlias = tuple[str, Score | None, float, float, int]
-"""Where a task was put: node, its score then, its penalty in seconds, wall clock, and how many nodes were compared."""
+Placed: TypeAlias = tuple[str, tuple[float, ...], float, float, int]
+"""Where a task was put: node, its score's parts then, penalty in seconds, wall clock, how many nodes were compared."""
 
 SIGNALS = ("interrupt", "kill")
 
@@ -207,10 +207,10 @@ class Answers:
 
 
 def _chosen(placed: Placed) -> dict[str, Any]:
-    node, score, penalty, when, compared = placed
+    node, parts, penalty, when, compared = placed
     return {
         "node": node,
-        "parts": parts_of(score),
+        "parts": parts_of(Score(*parts) if parts else None),
         "penalty": round(penalty, 4),
         "when": when,
         "compared": compared,

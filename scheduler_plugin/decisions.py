@@ -326,7 +326,7 @@ class Decisions:
     def stimulus_queue_slots_maybe_opened(self, *, stimulus_id: str) -> None:
         """Send queued tasks to workers with a free slot, as long as that ends the run sooner."""
         s = self._scheduler
-        if not s.queued:
+        if not s.queued or not (s.idle_task_count or self.withheld):
             return
         tail_may_matter = self._roster.uneven and (self.withheld or s.validate or self._known_long(s.queued.peek()))
         if not tail_may_matter:

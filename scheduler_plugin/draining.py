@@ -32,6 +32,8 @@ class Draining:
         self._scheduler, self._roster, self._decisions = scheduler, roster, decisions
         self._stealing = stealing
         self._noticed = asyncio.Event()
+        self.going_on = 0
+        """Drains that wait for tasks to end."""
         self.stuck: dict[Any, Place] = {}
         """Tasks on gated nodes that nobody had room for, by key."""
 
@@ -93,6 +95,7 @@ class Draining:
         if place is None:
             return {"node": name, "empty": True, "left": 0}
         self._roster.force(name, "is draining")
+        self.going_on += 1
         try:
             self.move_queued(place)
             while place.worker.processing and self._there(place):
@@ -100,6 +103,7 @@ class Draining:
                 await self._noticed.wait()
             left = await self._copy_results(place)
         finally:
+            self.going_on -= 1
             # From here on the node's own data say that it drains; while they do not, the administrator took it back.
             self._roster.force(name, "")
         return {"node": name, "empty": not left, "left": left}

@@ -41,7 +41,7 @@ class Observing:
             return
         self.placed[key] = (
             place.name,
-            place.score,
+            place.parts,
             place.penalty,
             time.time(),
             self._decisions.considered,

@@ -299,7 +299,8 @@ class MeshPlugin(SchedulerPlugin):
     def _left(self, key: Any, finish: str, details: dict[str, Any]) -> None:
         if finish == "memory" and self.roster.awake:
             self.observing.run(key, details)
-        self.draining.notice()
+        if self.draining.going_on:
+            self.draining.notice()
         if self.needs.waiting or self.draining.stuck:
             self._soon("waiting")
 

@@ -47,6 +47,8 @@ class Reader:
 
     def __init__(self) -> None:
         self._known: dict[Any, TaskSpec] = {}
+        self._plain: Any = None
+        """The function of the last task that asked for nothing: most tasks of a graph share one."""
 
     def spec_of(self, run_spec: Any, annotations: Mapping[str, Any] | None) -> TaskSpec:
         """Return what a task asks for.
@@ -54,10 +56,17 @@ class Reader:
         Raises:
             BadRequirement: what was written makes no sense.
         """
+        if not annotations and type(run_spec) is Task and run_spec.func is self._plain and not run_spec.kwargs:
+            for argument in run_spec.args:
+                if type(argument) not in _LEAVES:
+                    break
+            else:
+                return PLAIN
         found: list[Any] = []
         _collect(run_spec, found, 0)
         annotated = annotations.get(ANNOTATION) if annotations else None
         if not found and annotated is None:
+            self._plain = getattr(run_spec, "func", None)
             return PLAIN
         spec = PLAIN
         for attribute in found:

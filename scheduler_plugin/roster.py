@@ -6,7 +6,7 @@ Everything that a decision needs of a node is computed here when its data arrive
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 from computemesh.gates import Limits, closed_gates
@@ -32,6 +32,8 @@ class Place:
     node: Node | None = None
     gates: tuple[str, ...] = ()
     score: Score | None = None
+    parts: tuple[float, ...] = ()
+    """The score's fields, for remembering: the collector of garbage need not look at a tuple of numbers."""
     penalty: float = 0.0
     """Seconds."""
     slowness: float = 1.0
@@ -143,6 +145,7 @@ class Roster:
             *(closed_gates(node, self.limits) if node is not None else ()),
         )
         place.score = score(node, self._largest, self.weights) if node is not None else None
+        place.parts = astuple(place.score) if place.score is not None else ()
         place.penalty = penalty(place.score.order, self.weights) if place.score is not None else 0.0
         place.recount()
 
