@@ -64,7 +64,11 @@ def _serve(control: socket.socket) -> None:
                 os.read(woken, 4096)
             _reap(control, capsules)
         if control.fileno() in ready:
-            asked, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+            try:
+                asked, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+            except ConnectionError:
+                # The worker died with one of our reports unread: the kernel then says reset where it else says end.
+                asked = b""
             if not asked:
                 break
             capsules.add(_fork(control, descriptors[0], (woken, wake)))

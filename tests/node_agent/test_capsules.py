@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -473,3 +474,25 @@ def send(cluster: Cluster, key: str, how: str) -> None:
     """Signal a capsule the way the scheduler plugin does."""
     message = {"op": SIGNAL_OPERATION, "key": key, "how": how, "stimulus_id": "test"}
     cluster.scheduler.worker_send(cluster.worker.address, message)
+
+
+def test_zygote_ends_in_order_when_its_worker_dies_with_a_report_unread() -> None:
+    """The kernel then says reset where it else says end; without order, `setsid` children of capsules would stay."""
+    ours, its = socket.socketpair()
+    zygote = subprocess.Popen(
+        [sys.executable, "-m", "computemesh.node_agent.zygote", str(its.fileno()), str(os.getpid())],
+        pass_fds=[its.fileno()],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    its.close()
+    channel, capsules = socket.socketpair()
+    socket.send_fds(ours, [b"+"], [capsules.fileno()])
+    capsules.close()
+    assert channel.recv(4096), "the capsule is not ready"
+    channel.close()
+    ready, _, _ = select.select([ours], [], [], 60)
+    assert ready, "no report of the ended capsule"
+    ours.close()
+    _, printed = zygote.communicate(timeout=30)
+    assert (zygote.returncode, "Traceback" in printed) == (0, False), printed
