@@ -198,19 +198,31 @@ def lifetime_of(pem: bytes) -> tuple[datetime.datetime, datetime.datetime]:
 # ---------------------------------------------------------------- using
 
 
+def _check_role(connection: ssl.SSLSocket | ssl.SSLObject) -> None:
+    context = connection.context
+    expected = context.expected if isinstance(context, MeshContext) else frozenset()
+    peer = peer_of(connection.getpeercert())
+    if expected and (peer is None or peer.role not in expected):
+        whom = f"a {peer.role} named {peer.name}" if peer else "nobody of this mesh"
+        raise ssl.SSLCertVerificationError(
+            f"expected a certificate of role {'/'.join(sorted(expected))}, got one of {whom}"
+        )
+
+
 class _RoleCheckedSocket(ssl.SSLSocket):
     """Checks in the handshake that the other end has a role that the context expects."""
 
     def do_handshake(self, block: bool = False) -> None:
         super().do_handshake(block)
-        context = self.context
-        expected = context.expected if isinstance(context, MeshContext) else frozenset()
-        peer = peer_of(self.getpeercert())
-        if expected and (peer is None or peer.role not in expected):
-            whom = f"a {peer.role} named {peer.name}" if peer else "nobody of this mesh"
-            raise ssl.SSLCertVerificationError(
-                f"expected a certificate of role {'/'.join(sorted(expected))}, got one of {whom}"
-            )
+        _check_role(self)
+
+
+class _RoleCheckedObject(ssl.SSLObject):
+    """The same for asyncio, which speaks TLS over buffers."""
+
+    def do_handshake(self) -> None:
+        super().do_handshake()
+        _check_role(self)
 
 
 class MeshContext(ssl.SSLContext):
@@ -221,6 +233,7 @@ class MeshContext(ssl.SSLContext):
     """
 
     sslsocket_class = _RoleCheckedSocket
+    sslobject_class = _RoleCheckedObject
     expected: frozenset[Role] = frozenset()
     _own: tuple[Path, Path] | None = None
     _loaded: int = 0

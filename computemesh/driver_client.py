@@ -24,7 +24,6 @@ from .certificates import Role, certificate_pem, fingerprint, key_pem, new_key, 
 from .errors import DriverError, DriverUnreachable, NotTrusted, Refused
 from .identity import Identity, save_identity
 from .locks import held
-from .node import Node
 
 DEFAULT_PORT = 8790
 TIMEOUT = 10.0
@@ -291,12 +290,6 @@ class DriverClient:
     def nodes(self) -> tuple[dict[str, Any], ...]:
         """Return all nodes as plain data: the fields of `Node` plus ``score`` and ``gates`` (words)."""
         return tuple(self.get("/v1/nodes"))
-
-    def typed_nodes(self) -> tuple[Node, ...]:
-        """Return all nodes as `Node`."""
-        from .protocol import typed
-
-        return tuple(typed(node, Node) for node in self.nodes())
 
     def why(self, key: str) -> dict[str, Any]:
         """Return the scheduler's explanation of where the task `key` runs, or why nowhere."""

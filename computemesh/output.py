@@ -1,20 +1,17 @@
 """Where a running task sends what it prints: one small seam between the code that runs and the process around it.
 
-A capsule installs its emitter before the task runs; a task in a plain Dask thread uses the worker's event log; code
-that runs locally installs its own. Whoever wants to talk to the notebook calls `emit` and knows none of them.
+A capsule installs its emitter before the task runs; a task in a plain Dask thread uses the worker's event log.
+Whoever wants to talk to the notebook calls `emit` and knows neither.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping
 from typing import Any
 
 Emitter = Callable[[str, Mapping[str, Any]], None]
 """Called with a topic and a message of plain JSON-like data (str, numbers, bytes, lists, dicts)."""
 
-_emitter: ContextVar[Emitter | None] = ContextVar("computemesh_emitter", default=None)
 _process_emitter: Emitter | None = None
 
 
@@ -24,25 +21,14 @@ def install(emitter: Emitter | None) -> None:
     _process_emitter = emitter
 
 
-@contextmanager
-def emitting(emitter: Emitter) -> Iterator[None]:
-    """Use `emitter` within the block only (threads of one process)."""
-    token = _emitter.set(emitter)
-    try:
-        yield
-    finally:
-        _emitter.reset(token)
-
-
 def current() -> Emitter:
     """Return the emitter of the task that calls; unlike `emit` it may then be used from any thread.
 
     Raises:
         RuntimeError: called outside a task.
     """
-    emitter = _emitter.get() or _process_emitter
-    if emitter is not None:
-        return emitter
+    if _process_emitter is not None:
+        return _process_emitter
     try:
         from distributed import get_worker
 

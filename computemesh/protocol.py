@@ -113,8 +113,8 @@ class DeniedSerials(Message, frozen=True, kw_only=True, tag="denied-serials"):
 class Ask(Message, frozen=True, kw_only=True, tag="ask"):
     """Driver → child: a question about the scheduler's state.
 
-    `what` is one of ``why`` (argument: a task's key), ``drain`` (argument: a node's name),
-    ``placements`` (argument: how many of the newest; answered as ``{"placements": [{key, prefix, node, when}]}``).
+    `what` is one of ``why`` (argument: a task's key), ``tasks`` (counts), ``nodes``, ``drain`` (argument: a node's
+    name), ``placements`` (argument: how many of the newest; answered as a list of key, prefix, node, when).
     """
 
     number: int

@@ -20,7 +20,7 @@ from computemesh.driver_client import Status, own_versions
 from computemesh.errors import NotTrusted, Refused
 from computemesh.gates import Limits, closed_gates
 from computemesh.identity import NAME, NAME_RULE, Identity
-from computemesh.node import Health, Node, NodeFacts, Sample
+from computemesh.node import Health, Node, NodeFacts
 from computemesh.protocol import Beat, SchedulerEvent, WorkerSeen, plain
 
 from .authority import Authority, Granted
@@ -472,7 +472,3 @@ class Driver:
             self.record(
                 "node-refused", f"{name} gets no tasks: its worker at {address} does not answer ({fault})", name
             )
-
-    def samples(self, name: str) -> list[Sample]:
-        """Return the samples kept of a node, oldest first."""
-        return list(self.registry.live(name).history)

@@ -136,8 +136,12 @@ def make_driver(place: Place, now: datetime.datetime) -> Driver:
 
     def renew_own(now: datetime.datetime, denied: frozenset[int]) -> list[tuple[Granted, Role, str]]:
         """Sign the driver's own certificates anew where half of their life is over or they are denied."""
-        made = [(*own_identity(authority, *one, now, denied), one) for one in wanted]
-        return [(granted, one[1], one[2]) for _, granted, one in made if granted is not None]
+        signed = []
+        for place_of, role, name, reached, names in wanted:
+            _, granted = own_identity(authority, place_of, role, name, reached, names, now, denied)
+            if granted is not None:
+                signed.append((granted, role, name))
+        return signed
 
     first = renew_own(now, frozenset())
     identity = load_identity(folder)

@@ -9,15 +9,10 @@ from computemesh.errors import Interrupted, MeshError, TaskDied
 
 from .cell_run import Outcome
 from .shipping import unpack
-from .traceback_text import Failure, Rendered, render
+from .traceback_text import Rendered, render
 
 SHOWN = 3
 """Tracebacks shown when several runs failed."""
-
-
-def failure_of(outcome: Outcome) -> Failure | None:
-    """Return what went wrong in a run."""
-    return outcome.failure
 
 
 def raised_from(
@@ -30,8 +25,6 @@ def raised_from(
     """Return what to raise: one failure's own exception, else a `MeshError` that holds them all."""
     errors = [_error(each, home, timeout) for each in failed]
     texts = [_lines(each, error, title_of) for each, error in zip(failed, errors, strict=True)]
-    if len(failed) > 1:
-        texts = [[f"Failed{_which(each)}:", *text] for each, text in zip(failed, texts, strict=True)]
     if len(failed) == 1:
         error = errors[0]
         lines = texts[0]
@@ -40,7 +33,11 @@ def raised_from(
         return _shown_as(error, lines)
     first, where = errors[0], _node(failed[0])
     message = f"{len(failed)} of {total} runs failed; the first{where}: {type(first).__name__}: {first}"
-    shown = [line for text in texts[:SHOWN] for line in (*text, "")]
+    shown = [
+        line
+        for each, text in zip(failed[:SHOWN], texts, strict=False)
+        for line in (f"Failed{_which(each)}:", *text, "")
+    ]
     if len(failed) > SHOWN:
         shown.append(f"and {len(failed) - SHOWN} more; all are in the exception's `.errors`")
     return _shown_as(MeshError(message, errors), [*shown, f"MeshError: {len(failed)} of {total} runs failed"])

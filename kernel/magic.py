@@ -17,7 +17,7 @@ from .cell_names import CellNames, cell_names, target_names
 from .cell_run import Cell, Outcome
 from .cell_source import BadCell, CellSource, CellSyntaxError, check_plain, compiled
 from .connection import Mesh, current
-from .failures import failure_of, raised_from
+from .failures import raised_from
 from .live_output import Screen
 from .output_router import topic_of
 from .ship_names import pack_item, pack_names
@@ -145,7 +145,7 @@ def _settled(
     said: Line,
     notebook: Notebook,
 ) -> Any:
-    failed = [each for each in found if not isinstance(each, Outcome) or failure_of(each) is not None]
+    failed = [each for each in found if not isinstance(each, Outcome) or each.failure is not None]
     whole = [each for each in found if isinstance(each, Outcome)]
     single = not said.target and not said.each
     if not failed:

@@ -22,9 +22,7 @@ class NotebookScreen:
 
     def text(self, stream: str, text: str) -> None:
         """Print."""
-        file = sys.stderr if stream == "stderr" else sys.stdout
-        file.write(text)
-        file.flush()
+        _print(stream, text)
 
     def display(
         self, data: Mapping[str, Any], metadata: Mapping[str, Any], display_id: str | None, update: bool
@@ -74,9 +72,7 @@ class TerminalScreen:
     def text(self, stream: str, text: str) -> None:
         """Print."""
         self._end_line()
-        file = sys.stderr if stream == "stderr" else sys.stdout
-        file.write(text)
-        file.flush()
+        _print(stream, text)
 
     def display(
         self, data: Mapping[str, Any], metadata: Mapping[str, Any], display_id: str | None, update: bool
@@ -109,6 +105,12 @@ class TerminalScreen:
         if self._line:
             sys.stderr.write("\r\x1b[2K")
             self._line = False
+
+
+def _print(stream: str, text: str) -> None:
+    file = sys.stderr if stream == "stderr" else sys.stdout
+    file.write(text)
+    file.flush()
 
 
 def screen_here() -> Screen:

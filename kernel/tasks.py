@@ -78,19 +78,10 @@ def submit(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     from .connection import current
     from .futures import mesh_future
 
-    asked, passed = split_keywords(function, kwargs)
-    spec = {**spec_of(function), **_checked(asked)}
+    spec, passed, options = _asked_of(function, kwargs)
     client = current().client
     with _annotated(spec):
-        future = client.submit(
-            _as_task(function),
-            *args,
-            **passed,
-            retries=spec.get("retries"),
-            priority=spec.get("priority", 0),
-            pure=False,
-        )
-    return mesh_future(future)
+        return mesh_future(client.submit(_as_task(function), *args, **passed, **options))
 
 
 def map(function: Callable[..., Any], /, *iterables: Iterable[Any], **kwargs: Any) -> list[Any]:  # noqa: A001
@@ -103,18 +94,10 @@ def map(function: Callable[..., Any], /, *iterables: Iterable[Any], **kwargs: An
 
     if not iterables:
         raise TypeError("mesh.map needs something to go over: mesh.map(function, items)")
-    asked, passed = split_keywords(function, kwargs)
-    spec = {**spec_of(function), **_checked(asked)}
+    spec, passed, options = _asked_of(function, kwargs)
     client = current().client
     with _annotated(spec):
-        futures = client.map(
-            _as_task(function),
-            *[list(items) for items in iterables],
-            **passed,
-            retries=spec.get("retries"),
-            priority=spec.get("priority", 0),
-            pure=False,
-        )
+        futures = client.map(_as_task(function), *[list(items) for items in iterables], **passed, **options)
     return [mesh_future(future) for future in futures]
 
 
@@ -189,6 +172,15 @@ def split_keywords(function: Any, kwargs: Mapping[str, Any]) -> tuple[dict[str, 
     asked = {name: value for name, value in kwargs.items() if name in known and name not in own}
     passed = {name: value for name, value in kwargs.items() if name not in asked}
     return asked, passed
+
+
+def _asked_of(function: Any, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Return what a call asks of the mesh, the keywords for `function`, and those for Dask's `submit` or `map`."""
+    asked, passed = split_keywords(function, kwargs)
+    spec = {**spec_of(function), **_checked(asked)}
+    # Dask has its own words for these two.
+    options = {"retries": spec.get("retries"), "priority": spec.get("priority", 0), "pure": False}
+    return spec, passed, options
 
 
 def _parameters(function: Any) -> frozenset[str]:

@@ -127,13 +127,10 @@ class _Serving:
             return CANNOT_START
         self._tell(protocol.WorkerReady(address=worker.address))
         closing = asyncio.ensure_future(self._closing.wait())
-        watching = [
-            asyncio.ensure_future(self._say_when_busy(worker)),
-        ]
+        watching = asyncio.ensure_future(self._say_when_busy(worker))
         retire = asyncio.ensure_future(self._retire.wait())
         await asyncio.wait({closing, retire}, return_when=asyncio.FIRST_COMPLETED)
-        for task in watching:
-            task.cancel()
+        watching.cancel()
         if closing.done():
             logger.warning("the connection to the scheduler at %s has ended", settings.scheduler)
             if plugin.executor is not None:

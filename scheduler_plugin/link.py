@@ -133,9 +133,7 @@ class Link:
     def _explained(self, key: str) -> dict[str, Any]:
         answer = self._plugin.answers.why(key)
         if answer["state"] == "unknown":
-            raise ComputeMeshError(
-                f"No task {key!r} is known: copy the key as `future.key` shows it; old tasks are forgotten"
-            )
+            raise ComputeMeshError(answer["sentence"])
         return answer
 
     # ------------------------------------------------------------ saying

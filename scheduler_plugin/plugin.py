@@ -238,12 +238,7 @@ class MeshPlugin(SchedulerPlugin):
     def add_worker(self, scheduler: Any, worker: str) -> None:
         """Called by Dask when a worker has come."""
         ws = scheduler.workers[worker]
-        place = Place(
-            ws,
-            ws.address,
-            str(ws.name),
-            "running" if ws.status.name == "running" else ws.status.name,
-        )
+        place = Place(ws, ws.address, str(ws.name), ws.status.name)
         place.executors = _executors(ws.metrics)
         slots.watch(place)
         self._feed.take(ws)

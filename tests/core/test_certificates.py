@@ -1,5 +1,6 @@
 """Certificates say who somebody is, connections check it, and renewals need no restart."""
 
+import asyncio
 import datetime
 import socket
 import ssl
@@ -66,6 +67,23 @@ def test_a_node_cannot_pass_for_the_driver(authority, tmp_path):
     user = issue(authority, tmp_path, Role.USER, "alice")
     with pytest.raises(ssl.SSLCertVerificationError, match="a node named impostor"):
         handshake(impostor.server_context(), user.client_context((Role.DRIVER,)))
+
+
+async def test_a_user_cannot_pass_for_a_node_to_asyncio_either(authority, tmp_path):
+    context = issue(authority, tmp_path, Role.DRIVER, "driver").client_context((Role.NODE,))
+
+    async def reach(identity):
+        server = await asyncio.start_server(
+            lambda _, writer: writer.close(), "127.0.0.1", ssl=identity.server_context()
+        )
+        async with server:
+            where = server.sockets[0].getsockname()
+            _, writer = await asyncio.open_connection(*where, ssl=context, server_hostname="")
+            writer.close()
+
+    await reach(issue(authority, tmp_path, Role.NODE, "n"))
+    with pytest.raises(ssl.SSLCertVerificationError, match="a user named alice"):
+        await reach(issue(authority, tmp_path, Role.USER, "alice"))
 
 
 def test_another_meshs_certificate_is_turned_away(authority, tmp_path):

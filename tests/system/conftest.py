@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from computemesh.driver_client import DriverClient
@@ -147,6 +148,34 @@ class House:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def scheduler_process(house: House) -> psutil.Process:
+    """Return the driver's scheduler child."""
+    children = psutil.Process(house.processes["driver"].pid).children()
+    return next(child for child in children if "computemesh.scheduler_plugin.child" in command_of(child))
+
+
+def worker_process(house: House, name: str) -> psutil.Process:
+    children = psutil.Process(house.processes[name].pid).children()
+    return next(child for child in children if "computemesh.node_agent.worker" in command_of(child))
+
+
+def command_of(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:  # a zombie too
+        return ""
+
+
+def client_of(house: House):
+    from distributed import Client
+
+    from computemesh.dask_security import MeshSecurity
+    from computemesh.identity import load_identity
+
+    security = MeshSecurity(load_identity(house.home / "admin"))
+    return Client(house.client.status().scheduler, security=security, timeout=30)
 
 
 def new_house(folder: Path) -> House:

@@ -8,35 +8,7 @@ import signal
 import psutil
 import pytest
 
-from .conftest import House, mesh, until
-
-
-def scheduler_process(house: House) -> psutil.Process:
-    """Return the driver's scheduler child."""
-    children = psutil.Process(house.processes["driver"].pid).children()
-    return next(child for child in children if "computemesh.scheduler_plugin.child" in command_of(child))
-
-
-def worker_process(house: House, name: str) -> psutil.Process:
-    children = psutil.Process(house.processes[name].pid).children()
-    return next(child for child in children if "computemesh.node_agent.worker" in command_of(child))
-
-
-def command_of(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.NoSuchProcess:  # a zombie too
-        return ""
-
-
-def client_of(house: House):
-    from distributed import Client
-
-    from computemesh.dask_security import MeshSecurity
-    from computemesh.identity import load_identity
-
-    security = MeshSecurity(load_identity(house.home / "admin"))
-    return Client(house.client.status().scheduler, security=security, timeout=30)
+from .conftest import House, client_of, mesh, scheduler_process, until, worker_process
 
 
 def test_a_restarted_driver_knows_its_nodes_and_they_come_back_by_themselves(house: House):

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import nbformat
@@ -17,8 +18,7 @@ from nbclient.exceptions import CellExecutionError
 
 from computemesh.identity import HOME_VARIABLE
 
-from .conftest import House, until
-from .test_lives import scheduler_process, worker_process
+from .conftest import House, client_of, scheduler_process, until, worker_process
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 LOAD = "%load_ext computemesh\nimport computemesh as mesh"
@@ -36,6 +36,26 @@ def executed(house: House, notebook, **options):
     client = NotebookClient(notebook, timeout=150, kernel_name="python3", **options)
     client.execute(env=environment(house))
     return notebook
+
+
+@contextmanager
+def kernel_of(house: House):
+    """Give the manager and client of a kernel that has the mesh loaded."""
+    manager, client = start_new_kernel(kernel_name="python3", env=environment(house))
+    try:
+        client.execute_interactive(LOAD, timeout=60)
+        yield manager, client
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+def reply_to(client, message: str, timeout: float):
+    """Return the content of the kernel's reply to one message."""
+    reply = client.get_shell_msg(timeout=timeout)
+    while reply["parent_header"].get("msg_id") != message:
+        reply = client.get_shell_msg(timeout=timeout)
+    return reply["content"]
 
 
 def text_of(cell) -> str:
@@ -117,9 +137,7 @@ BUSY = {
 @pytest.mark.parametrize("busy", BUSY.values(), ids=BUSY)
 def test_interrupt_ends_the_cell_and_harms_neither_worker_nor_node(shared_house: House, busy: str):
     before = {name: worker_process(shared_house, name).pid for name in ("desk", "rack")}
-    manager, client = start_new_kernel(kernel_name="python3", env=environment(shared_house))
-    try:
-        client.execute_interactive(LOAD, timeout=60)
+    with kernel_of(shared_house) as (manager, client):
         client.execute_interactive("%%mesh\n1 + 1", timeout=60, output_hook=lambda _: None)
         message = client.execute(f"%%mesh\nprint('begun', flush=True)\n{busy}", stop_on_error=False)
         deadline = time.monotonic() + 60
@@ -129,15 +147,10 @@ def test_interrupt_ends_the_cell_and_harms_neither_worker_nor_node(shared_house:
             shown = client.get_iopub_msg(timeout=60)
             begun = "begun" in shown["content"].get("text", "")
         manager.interrupt_kernel()
-        reply = client.get_shell_msg(timeout=60)
-        while reply["parent_header"].get("msg_id") != message:
-            reply = client.get_shell_msg(timeout=60)
-        assert reply["content"]["ename"] == "KeyboardInterrupt"
+        reply = reply_to(client, message, 60)
+        assert reply["ename"] == "KeyboardInterrupt"
         answer = client.execute_interactive("%%mesh -o again\n6 * 7", timeout=60, output_hook=lambda _: None)
         assert answer["content"]["status"] == "ok", answer["content"]
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
     assert {name: worker_process(shared_house, name).pid for name in ("desk", "rack")} == before
 
 
@@ -167,8 +180,6 @@ def test_papermill_runs_a_notebook_on_a_node(shared_house: House, tmp_path):
 
 
 def test_ten_thousand_tasks_while_beats_go_on(shared_house: House):
-    from .test_lives import client_of
-
     before = len(shared_house.events("node-suspected"))
     with client_of(shared_house) as client:
         futures = client.map(lambda x: x + 1, range(10_000), pure=False)
@@ -180,8 +191,6 @@ def test_ten_thousand_tasks_while_beats_go_on(shared_house: House):
 def test_a_task_that_no_node_can_run_waits_and_starts_when_a_fitting_node_joins(house: House):
     house.join("desk")
     house.lending("desk")
-    from .test_lives import client_of
-
     with client_of(house) as client:
         import dask
 
@@ -198,9 +207,8 @@ def test_a_task_that_no_node_can_run_waits_and_starts_when_a_fitting_node_joins(
 def test_a_restarted_scheduler_ends_open_work_with_one_clear_error_and_new_work_runs(house: House):
     house.join("desk")
     house.lending("desk")
-    manager, client = start_new_kernel(kernel_name="python3", env=environment(house))
-    try:
-        client.execute_interactive(LOAD + "\nimport time\nfuture = mesh.submit(time.sleep, 600)", timeout=60)
+    with kernel_of(house) as (_, client):
+        client.execute_interactive("import time\nfuture = mesh.submit(time.sleep, 600)", timeout=60)
         until(lambda: house.client.get("/v1/placements"), "the task's start")
         scheduler_process(house).kill()
         shown: list[str] = []
@@ -213,28 +221,18 @@ def test_a_restarted_scheduler_ends_open_work_with_one_clear_error_and_new_work_
         house.lending("desk")
         answer = client.execute_interactive("assert mesh.submit(sum, [40, 2]).result() == 42", timeout=90)
         assert answer["content"]["status"] == "ok", answer["content"]
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
 
 
 def test_a_node_that_dies_during_a_fan_out_loses_nothing(house: House):
     house.join("desk")
     house.join("rack")
     house.lending("desk", "rack")
-    manager, client = start_new_kernel(kernel_name="python3", env=environment(house))
-    try:
-        client.execute_interactive(LOAD, timeout=60)
+    with kernel_of(house) as (_, client):
         message = client.execute("%%mesh for x in range(20)\nimport time\ntime.sleep(0.3)\ny = x * x")
         until(lambda: len(house.client.get("/v1/placements?count=1000")) >= 4, "the fan-out")
         house.processes["desk"].kill()
         house.processes.pop("desk").wait()
-        reply = client.get_shell_msg(timeout=120)
-        while reply["parent_header"].get("msg_id") != message:
-            reply = client.get_shell_msg(timeout=120)
-        assert reply["content"]["status"] == "ok", reply["content"]
+        reply = reply_to(client, message, 120)
+        assert reply["status"] == "ok", reply
         answer = client.execute_interactive("assert y == [x * x for x in range(20)], y", timeout=60)
         assert answer["content"]["status"] == "ok", answer["content"]
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
