@@ -23,6 +23,7 @@ from distributed import CancelledError, Client, Reschedule, get_client, get_work
 import computemesh.output
 from computemesh.errors import Interrupted, TaskDied
 from computemesh.node_agent.capsules import SIGNAL_OPERATION
+from computemesh.node_agent.frames import Kind, read_frame
 
 from .conftest import BOUND, Cluster, eventually
 
@@ -489,7 +490,7 @@ def test_zygote_ends_in_order_when_its_worker_dies_with_a_report_unread() -> Non
     channel, capsules = socket.socketpair()
     socket.send_fds(ours, [b"+"], [capsules.fileno()])
     capsules.close()
-    assert channel.recv(4096), "the capsule is not ready"
+    assert read_frame(channel).kind is Kind.READY
     channel.close()
     ready, _, _ = select.select([ours], [], [], 60)
     assert ready, "no report of the ended capsule"
