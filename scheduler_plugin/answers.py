@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
-import itertools
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import Any
 
 from dask.utils import key_split
 
@@ -15,6 +14,7 @@ from computemesh.requirement import NOTHING
 from computemesh.scores import Score
 
 from .needs import Need, Needs, Refused
+from .placements import Placed, Placements
 from .roster import Place, Roster
 from .shadows import Shadows
 from .why import (
@@ -24,9 +24,6 @@ from .why import (
     sentence,
     unschedulable_sentence,
 )
-
-Placed: TypeAlias = tuple[str, tuple[float, ...], float, float, int]
-"""Where a task was put: node, its score's parts then, penalty in seconds, wall clock, how many nodes were compared."""
 
 SIGNALS = ("interrupt", "kill")
 
@@ -39,13 +36,13 @@ class Answers:
         scheduler: Any,
         roster: Roster,
         needs: Needs,
-        placed: OrderedDict[Any, Placed],
+        placements: Placements,
     ) -> None:
-        self._scheduler, self._roster, self._needs, self._placed = (
+        self._scheduler, self._roster, self._needs, self._placements = (
             scheduler,
             roster,
             needs,
-            placed,
+            placements,
         )
 
     def install(self, shadows: Shadows) -> None:
@@ -60,10 +57,9 @@ class Answers:
 
     def placements(self, count: int) -> list[dict[str, Any]]:
         """Return the newest `count` placements that are remembered, oldest first."""
-        newest = itertools.islice(reversed(self._placed.items()), count)
         found = [
             {"key": str(key), "prefix": key_split(key), "node": node, "when": when}
-            for key, (node, _, _, when, _) in newest
+            for key, (node, _, _, when, _) in self._placements.newest(count)
         ]
         return found[::-1]
 
@@ -71,7 +67,7 @@ class Answers:
         """Explain one task's placement; see `sentence` in the answer first."""
         key = self._known(key)
         ts = self._scheduler.tasks.get(key)
-        placed = self._placed.get(key)
+        placed = self._placements.get(key)
         state = ts.state if ts is not None else ("forgotten" if placed is not None else "unknown")
         need = self._needs.of.get(key)
         if isinstance(need, Refused):

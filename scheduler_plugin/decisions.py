@@ -32,9 +32,9 @@ class Decisions:
         self._places = roster.places
         self._sample, self._random = sample, random
         self._stock: dict[str, Any] = {name: getattr(scheduler, name) for name in self.SHADOWED}
+        self._stock_valid, self._stock_rootish = scheduler.valid_workers, scheduler.is_rootish
         self._asking: Any = None
         """The task that Dask asks about where its question carries none."""
-        self._chosen: Any = None
         self.withheld: set[Any] = set()
         """Workers with a free slot that are left idle since others will be done sooner."""
         self.considered = 0
@@ -54,7 +54,7 @@ class Decisions:
 
     def valid_workers(self, ts: Any) -> set[Any] | None:
         """Return the workers that may run `ts` now; None for all that run."""
-        allowed: set[Any] | None = self._stock["valid_workers"](ts)
+        allowed: set[Any] | None = self._stock_valid(ts)
         need = self._needs.of.get(ts.key) if self._needs.of else None
         if need is None:
             return allowed
@@ -80,7 +80,7 @@ class Decisions:
         """Return whether Dask may queue `ts` and then place it without looking at it."""
         if self._needs.of and ts.key in self._needs.of:
             return False
-        rootish: bool = self._stock["is_rootish"](ts)
+        rootish: bool = self._stock_rootish(ts)
         if rootish:
             self._asking = ts
         return rootish
@@ -161,27 +161,44 @@ class Decisions:
         if not valid:
             return None
         if ts.dependencies:
-            pool = {ws for dts in ts.dependencies for ws in dts.who_has or ()} & valid or valid
-        else:
-            pool = valid
-        looked_at = self.sampled(pool if pool is running else pool & running)
+            return self._near_data(ts, valid)
+        looked_at = self.sampled(valid if valid is running else valid & running)
         self.considered = len(looked_at)
         if len(looked_at) == 1:
             return next(iter(looked_at))
-        if ts.dependencies:
-            return self._cheapest(ts, looked_at)
         return min(looked_at, key=partial(self._free_thread_first, ts), default=None)
 
-    def _cheapest(self, ts: Any, looked_at: Collection[Any]) -> Any:
-        """Return the best worker by `worker_objective`, with what is the same for all computed once."""
-        s, places = self._scheduler, self._places
+    def _near_data(self, ts: Any, valid: set[Any]) -> Any:
+        """Return the best of the workers that hold a dependency of `ts`, of all valid ones when none of them does."""
+        held: dict[Any, int] = {}
+        total = 0
+        for dts in ts.dependencies:
+            size = dts.get_nbytes()
+            total += size
+            for ws in dts.who_has or ():
+                held[ws] = held.get(ws, 0) + size
+        running = self._scheduler.running
+        near: Collection[Any] = [ws for ws in held if ws in running and (valid is running or ws in valid)]
+        looked_at = self.sampled(near or (valid if valid is running else valid & running))
+        self.considered = len(looked_at)
+        if len(looked_at) == 1:
+            return next(iter(looked_at))
+        return self._cheapest(ts, looked_at, held, total)
+
+    def _cheapest(self, ts: Any, looked_at: Collection[Any], held: dict[Any, int], total: int) -> Any:
+        """Return the best worker by `worker_objective`, with what is the same for all computed once.
+
+        Of the `total` bytes of dependencies a worker has `held` already.
+        """
+        bandwidth, places = self._scheduler.bandwidth, self._places
         duration = self.duration(ts)
-        most = ts.get_nbytes_deps() / s.bandwidth
+        most = total / bandwidth
         best, best_cost = None, (math.inf, math.inf, math.inf)
         for ws in looked_at:
             place = places.get(ws.address)
             slowness, penalty = (place.slowness, place.penalty) if place is not None else (1.0, 0.0)
-            cost = (ws.occupancy / ws.nthreads + duration) * slowness + s.get_comm_cost(ts, ws) + min(penalty, most)
+            transfer = (total - held.get(ws, 0)) / bandwidth
+            cost = (ws.occupancy / ws.nthreads + duration) * slowness + transfer + min(penalty, most)
             if cost <= best_cost[0] and (found := (cost, penalty, ws.nbytes)) < best_cost:
                 best, best_cost = ws, found
         return best
@@ -226,9 +243,6 @@ class Decisions:
     def decide_worker_rootish_queuing_enabled(self) -> Any:
         """Return the worker for the next root-ish task, or None when it is to wait in the queue."""
         ts, self._asking = self._asking, None
-        chosen, self._chosen = self._chosen, None
-        if chosen is not None:
-            return chosen
         if not self._roster.awake:
             return self._stock["decide_worker_rootish_queuing_enabled"]()
         s = self._scheduler
@@ -328,17 +342,14 @@ class Decisions:
         s = self._scheduler
         if not s.queued or not (s.idle_task_count or self.withheld):
             return
-        tail_may_matter = self._roster.uneven and (self.withheld or s.validate or self._known_long(s.queued.peek()))
-        if not tail_may_matter:
+        if not self._roster.awake:
             self._stock["stimulus_queue_slots_maybe_opened"](stimulus_id=stimulus_id)
             return
         while s.queued and (s.idle_task_count or self.withheld):
-            ws = self.decide_worker_rootish_queuing_enabled()
-            if ws is None:
+            self._asking = ts = s.queued.peek()
+            s.transitions({ts.key: "processing"}, stimulus_id)
+            if ts.state == "queued":
                 return
-            self._chosen = ws
-            s.transitions({s.queued.peek().key: "processing"}, stimulus_id)
-            self._chosen = None
 
     def _withhold(self) -> None:
         """Take the free workers out of Dask's sight until something changes: it must not see free slots and a queue."""

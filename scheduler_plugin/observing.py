@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from typing import Any
 
-from .answers import Placed
 from .decisions import Decisions
+from .placements import Placements
 from .roster import Roster
 from .speeds import SHORTEST, Speeds
 
 
 class Observing:
-    """Remembers placements, at most `remembered` of them, and learns from run times."""
+    """Notes placements and learns from run times."""
 
     def __init__(
         self,
@@ -21,7 +20,7 @@ class Observing:
         roster: Roster,
         speeds: Speeds,
         decisions: Decisions,
-        remembered: int,
+        placements: Placements,
     ) -> None:
         self._scheduler, self._roster, self._speeds, self._decisions = (
             scheduler,
@@ -29,25 +28,19 @@ class Observing:
             speeds,
             decisions,
         )
-        self._remembered = remembered
+        self._places, self._tasks = roster.places, scheduler.tasks
+        self._placements = placements
         self._learned = False
-        self.placed: OrderedDict[Any, Placed] = OrderedDict()
 
     def placement(self, key: Any) -> None:
         """`key` was just given to a worker."""
-        ws = self._scheduler.tasks[key].processing_on
-        place = self._roster.places.get(ws.address) if ws is not None else None
-        if place is None:
-            return
-        self.placed[key] = (
-            place.name,
-            place.parts,
-            place.penalty,
-            time.time(),
-            self._decisions.considered,
-        )
-        if len(self.placed) > self._remembered:
-            self.placed.popitem(last=False)
+        ws = self._tasks[key].processing_on
+        place = self._places.get(ws.address) if ws is not None else None
+        if place is not None:
+            newer = self._placements.newer
+            newer[key] = (place.name, place.parts, place.penalty, time.time(), self._decisions.considered)
+            if len(newer) >= self._placements.half:
+                self._placements.turn()
 
     def run(self, key: Any, details: dict[str, Any]) -> None:
         """`key` has ended well; `details` are those of Dask's message."""
@@ -57,10 +50,10 @@ class Observing:
                 seconds += startstop["stop"] - startstop["start"]
         if seconds < SHORTEST:
             return
-        place = self._roster.places.get(details.get("worker", ""))
+        place = self._places.get(details.get("worker", ""))
         if place is None:
             return
-        prefix = self._scheduler.tasks[key].prefix
+        prefix = self._tasks[key].prefix
         self._speeds.observe(prefix.name, place.name, seconds)
         self._learned = True
         if self._roster.uneven:

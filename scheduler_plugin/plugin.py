@@ -20,7 +20,6 @@ from computemesh.gates import Limits
 from computemesh.node import Node
 from computemesh.scores import Weights
 
-from . import slots
 from .answers import Answers
 from .constrained import Constrained, Report
 from .decisions import Decisions
@@ -29,9 +28,11 @@ from .foreign_feed import ForeignFeed
 from .gating import Gating
 from .needs import Needs
 from .observing import Observing
+from .placements import Placements
 from .roster import Place, Roster
 from .shadows import Shadows, check_signatures
 from .shuffles import Shuffles
+from .slots import Slots
 from .speeds import Speeds
 from .thieves import Thieves
 
@@ -102,7 +103,7 @@ class MeshPlugin(SchedulerPlugin):
         extensions = [
             scheduler.extensions[name] for name in ("stealing", "amm", "shuffle") if name in scheduler.extensions
         ]
-        check_signatures([scheduler, *extensions], scheduler_module, distributed.__version__)
+        check_signatures([scheduler, *extensions], distributed.__version__)
         earlier = scheduler.plugins.get(self.name)
         if isinstance(earlier, MeshPlugin) and earlier is not self:
             self._first_nodes = self._first_nodes or tuple(earlier.roster.nodes.values())
@@ -120,14 +121,15 @@ class MeshPlugin(SchedulerPlugin):
             self._changed,
         )
         self.needs = Needs(self.roster)
+        self._constrained_keys = self.needs.of
         sample = int(config.number("placement.sample"))
         self.decisions = Decisions(scheduler, self.roster, self.needs, sample, self._random)
-        remembered = int(config.number("placement.remembered"))
-        self.observing = Observing(scheduler, self.roster, self.speeds, self.decisions, remembered)
+        self.placements = Placements(int(config.number("placement.remembered")))
+        self.observing = Observing(scheduler, self.roster, self.speeds, self.decisions, self.placements)
         self.gating = Gating(scheduler, self.roster, self._on_gate_closed)
         self.draining = Draining(scheduler, self.roster, self.decisions, self._stealing_extension)
         self._feed = ForeignFeed(scheduler, self.roster)
-        self.answers = Answers(scheduler, self.roster, self.needs, self.observing.placed)
+        self.answers = Answers(scheduler, self.roster, self.needs, self.placements)
         self.constrained = Constrained(scheduler, self.roster, self.needs, self.report, self._soon)
         self._put_on(scheduler)
         for address in list(scheduler.workers):
@@ -138,8 +140,7 @@ class MeshPlugin(SchedulerPlugin):
 
     def _put_on(self, scheduler: Any) -> None:
         shadows = self._shadows
-        slots.install(self)
-        shadows.on_removal(lambda: slots.remove(self))
+        Slots(scheduler, self.roster).install(shadows)
         shadows.on_removal(self._show_withheld)
         for name in Decisions.SHADOWED:
             shadows.method(scheduler, name, getattr(self.decisions, name))
@@ -240,7 +241,6 @@ class MeshPlugin(SchedulerPlugin):
         ws = scheduler.workers[worker]
         place = Place(ws, ws.address, str(ws.name), ws.status.name)
         place.executors = _executors(ws.metrics)
-        slots.watch(place)
         self._feed.take(ws)
         self.roster.add(place)
         for watcher in self.worker_watchers:
@@ -250,7 +250,6 @@ class MeshPlugin(SchedulerPlugin):
         """Called by Dask when a worker has gone."""
         self.draining.notice()
         place = self.roster.remove(worker)
-        slots.forget(worker)
         if place is not None:
             self.decisions.withheld.discard(place.worker)
             self._feed.forget(place)
@@ -279,7 +278,7 @@ class MeshPlugin(SchedulerPlugin):
         for listener in self.reports:
             listener(kind, text, node, data)
 
-    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+    def transition(self, key: Any, start: str, finish: str, stimulus_id: str = "", **details: Any) -> None:
         """Called by Dask after each step of a task."""
         if self._scheduler is None:
             return
@@ -287,17 +286,14 @@ class MeshPlugin(SchedulerPlugin):
             if self.roster.awake:
                 self.observing.placement(key)
         elif start == "processing":
-            self._left(key, finish, kwargs)
-        if self.needs.of and key in self.needs.of:
+            if finish == "memory" and self.roster.awake:
+                self.observing.run(key, details)
+            if self.draining.going_on:
+                self.draining.notice()
+            if self.needs.waiting or self.draining.stuck:
+                self._soon("waiting")
+        if self._constrained_keys and key in self._constrained_keys:
             self.constrained.step(key, start, finish)
-
-    def _left(self, key: Any, finish: str, details: dict[str, Any]) -> None:
-        if finish == "memory" and self.roster.awake:
-            self.observing.run(key, details)
-        if self.draining.going_on:
-            self.draining.notice()
-        if self.needs.waiting or self.draining.stuck:
-            self._soon("waiting")
 
     def log_event(self, topic: str, msg: Any) -> None:
         """Called by Dask with every event: the only hook that sees a worker's status change."""

@@ -56,12 +56,14 @@ class Reader:
         Raises:
             BadRequirement: what was written makes no sense.
         """
-        if not annotations and type(run_spec) is Task and run_spec.func is self._plain and not run_spec.kwargs:
-            for argument in run_spec.args:
-                if type(argument) not in _LEAVES:
-                    break
-            else:
-                return PLAIN
+        if (
+            not annotations
+            and type(run_spec) is Task
+            and run_spec.func is self._plain
+            and not run_spec.kwargs
+            and _LEAVES.issuperset(map(type, run_spec.args))
+        ):
+            return PLAIN
         found: list[Any] = []
         _collect(run_spec, found, 0)
         annotated = annotations.get(ANNOTATION) if annotations else None

@@ -51,11 +51,8 @@ EXPECTED: dict[str, dict[str, tuple[str, ...]]] = {
 }
 """The methods that are shadowed or relied on, with the names of their parameters."""
 
-EXPECTED_FUNCTIONS: dict[str, tuple[str, ...]] = {"_task_slots_available": ("ws", "saturation_factor")}
-"""Functions of `distributed.scheduler` that are replaced."""
 
-
-def check_signatures(owners: Iterable[Any], module: Any, version: str) -> None:
+def check_signatures(owners: Iterable[Any], version: str) -> None:
     """Refuse a Dask whose shadowed methods are not the ones expected.
 
     Raises:
@@ -73,8 +70,6 @@ def check_signatures(owners: Iterable[Any], module: Any, version: str) -> None:
                 expected,
                 version,
             )
-    for name, expected in EXPECTED_FUNCTIONS.items():
-        _check(f"{module.__name__}.{name}", getattr(module, name, None), expected, version)
 
 
 def _check(label: str, function: Any, expected: tuple[str, ...], version: str) -> None:

@@ -1,61 +1,79 @@
-"""How many more tasks a worker should be sent, seen by Dask's queueing: cores of large tasks, and no long over-commit.
+"""How many more tasks a worker should be sent: Dask's count, less the cores of large tasks, and no long over-commit.
 
-Dask asks a module function, `distributed.scheduler._task_slots_available`, which serves every scheduler of the
-process. It is replaced once for all of them and put back when the last plugin leaves.
+Dask counts a worker's free slots in `check_idle_saturated`, twice for every task. The shadow here is that method with
+the mesh's count in it, written out in one piece: it decides of a plain worker what Dask's decides, and costs less.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
-import distributed.scheduler as scheduler_module
+from distributed.core import Status
 
-from .roster import Place
+from .roster import Roster
+from .shadows import Shadows
 
 SHORT = 0.1
 """Seconds of work on a thread up to which a worker may be sent a task more than it has threads: that one hides the
 way from the scheduler, which is a hundredth of this."""
 
-_places: dict[str, Place] = {}
-_stock: list[Callable[[Any, float], int]] = []
-_users: set[int] = set()
 
+class Slots:
+    """Keeps Dask's sets of idle, saturated and open workers on one scheduler."""
 
-def install(user: object) -> None:
-    """Count places from now on, for `user`."""
-    if not _users:
-        _stock.append(scheduler_module._task_slots_available)
-        scheduler_module._task_slots_available = _slots_available
-    _users.add(id(user))
+    def __init__(self, scheduler: Any, roster: Roster) -> None:
+        self._scheduler, self._places = scheduler, roster.places
+        self._stock = scheduler.check_idle_saturated
 
+    def install(self, shadows: Shadows) -> None:
+        """Put the shadow on."""
+        shadows.method(self._scheduler, "check_idle_saturated", self.check_idle_saturated)
 
-def remove(user: object) -> None:
-    """Stop for `user`; with the last one Dask's own function comes back."""
-    _users.discard(id(user))
-    if not _users and _stock:
-        scheduler_module._task_slots_available = _stock.pop()
-        _places.clear()
+    def check_idle_saturated(self, ws: Any, occ: float = -1.0) -> None:
+        """Note whether `ws` is idle or saturated, and whether it may be sent a task from the queue.
 
+        `occ` is its occupancy in seconds where the caller knows it.
+        """
+        s = self._scheduler
+        # Dask's Status compares in Python; its members are single objects.
+        if ws.status is not Status.running or not s.total_nthreads:
+            self._stock(ws, occ)
+            return
+        assigned, threads, address = len(ws.processing), ws.nthreads, ws.address
+        mean, saturated = 0.0, False
+        idle = assigned < threads
+        if not idle:
+            occ = ws.occupancy if occ < 0 else occ
+            mean = s.total_occupancy / s.total_nthreads
+            idle = occ < threads * mean / 2
+            if not idle and assigned > threads:
+                saturated = 0.4 < occ * (assigned - threads) / (assigned * threads) > 1.9 * mean
+        if idle != (address in s.idle):
+            if idle:
+                s.idle[address] = ws
+            else:
+                del s.idle[address]
+        if saturated:
+            s.saturated.add(ws)
+        elif s.saturated:
+            s.saturated.discard(ws)
+        if self._has_slot(ws, assigned, threads):
+            s.idle_task_count.add(ws)
+        else:
+            s.idle_task_count.discard(ws)
 
-def watch(place: Place) -> None:
-    """Let what stands in `place` count."""
-    _places[place.address] = place
-
-
-def forget(address: str) -> None:
-    """The worker has left."""
-    _places.pop(address, None)
-
-
-def _slots_available(ws: Any, saturation_factor: float) -> int:
-    place = _places.get(ws.address)
-    if place is None or place.worker is not ws:
-        return _stock[0](ws, saturation_factor)
-    # Dask's own arithmetic: this runs twice for every task.
-    busy = len(ws.processing) - len(ws.long_running) + place.extra_slots
-    free: int = max(math.ceil(saturation_factor * ws.nthreads), 1) - busy
-    if free > 0 and place.uneven and busy >= ws.nthreads and ws.occupancy * place.slowness > SHORT * ws.nthreads:
-        return 0
-    return free
+    def _has_slot(self, ws: Any, assigned: int, threads: int) -> bool:
+        saturation = self._scheduler.WORKER_SATURATION
+        if saturation == math.inf:
+            return True
+        place = self._places.get(ws.address)
+        busy = assigned - len(ws.long_running)
+        if place is not None:
+            busy += place.extra_slots
+        if busy >= max(math.ceil(saturation * threads), 1):
+            return False
+        if busy < threads or place is None or not place.uneven:
+            return True
+        short: bool = ws.occupancy * place.slowness <= SHORT * threads
+        return short

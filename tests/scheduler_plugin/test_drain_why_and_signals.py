@@ -81,8 +81,8 @@ async def test_why_reads_a_tuple_key_as_a_person_types_it():
 
     async with mesh("a", nodes=(node("a"),)) as m:
         array = m.client.persist(da.ones(4, chunks=2))
-        await m.until(lambda: any(isinstance(key, tuple) for key in m.plugin.observing.placed))
-        key = next(key for key in m.plugin.observing.placed if isinstance(key, tuple))
+        await m.until(lambda: any(isinstance(key, tuple) for key in m.plugin.placements))
+        key = next(key for key in m.plugin.placements if isinstance(key, tuple))
         assert (await m.client.scheduler.mesh_why(key=str(key)))["chosen"]["node"] == "a"
         del array
 
@@ -90,7 +90,7 @@ async def test_why_reads_a_tuple_key_as_a_person_types_it():
 async def test_remembered_placements_are_bounded():
     async with mesh("a", nodes=(node("a"),), computemesh__placement__remembered=10) as m:
         await m.client.gather(m.client.map(plain, range(50)))
-        assert len(m.plugin.observing.placed) == 10
+        assert 5 <= len(m.plugin.placements) <= 10
 
 
 async def test_signals_go_only_to_workers_with_capsules():

@@ -73,7 +73,7 @@ async def test_a_gated_node_gets_nothing(road, saturation):
 
 
 def _at(m, key):
-    placed = m.plugin.observing.placed.get(key)
+    placed = m.plugin.placements.get(key)
     return placed[0] if placed else None
 
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 import dask
-import distributed.scheduler as scheduler_module
 import pytest
 from distributed import Client, Scheduler, Worker
 
@@ -33,7 +32,6 @@ def traces(scheduler):
         "plugins": set(scheduler.plugins),
         "worker plugins": set(scheduler.worker_plugins),
         "callbacks": set(scheduler.periodic_callbacks),
-        "function": scheduler_module._task_slots_available,
         "extensions": {
             name: {key: value for key, value in attributes.items() if callable(value)}
             for name, attributes in extensions.items()
@@ -79,21 +77,12 @@ async def test_it_comes_off_without_trace(sampling):
         assert await client.submit(plain, 100) == 200
 
 
-async def test_closing_the_scheduler_puts_dasks_function_back():
-    stock = scheduler_module._task_slots_available
-    async with mesh("a", nodes=(node("a"),)), mesh("b", nodes=(node("b"),)) as second:
-        assert scheduler_module._task_slots_available is not stock
-        await second.scheduler.unregister_scheduler_plugin(MeshPlugin.name)
-        assert scheduler_module._task_slots_available is not stock
-    assert scheduler_module._task_slots_available is stock
-
-
 async def test_without_nodes_every_decision_is_dasks_own():
     async with mesh(("a", 1), ("b", 1)) as m:
         futures = m.client.map(plain, range(50))
         total = m.client.submit(sum, futures)
         assert await total == sum(2 * i for i in range(50))
-        assert not m.plugin.observing.placed
+        assert not len(m.plugin.placements)
         assert not m.plugin.roster.awake
 
 
@@ -125,14 +114,6 @@ async def test_another_dask_is_refused_by_the_methods_name(name, monkeypatch):
         with pytest.raises(UnsupportedDask, match=f"Scheduler.{name} takes \\(self, task, strategy\\)"):
             await MeshPlugin(foreign_sampling=False).start(scheduler)
         assert traces(scheduler) == before
-
-
-async def test_a_missing_function_is_refused_by_name(monkeypatch):
-    monkeypatch.delattr(scheduler_module, "_worker_full")
-    monkeypatch.delattr(scheduler_module, "_task_slots_available")
-    async with plain_cluster(names=()) as (scheduler, _):
-        with pytest.raises(UnsupportedDask, match="_task_slots_available does not exist"):
-            await MeshPlugin(foreign_sampling=False).start(scheduler)
 
 
 async def test_it_attaches_to_a_running_computation():

@@ -85,19 +85,19 @@ async def test_only_a_node_that_has_it_runs_it(road, saturation):
     async with mesh("desk", "lab", nodes=(PLAIN, GPU), distributed__scheduler__worker_saturation=saturation) as m:
         futures = await road(m.client)
         await m.client.gather(futures)
-        constrained = [key for key in m.plugin.observing.placed if key in m.plugin.needs.of or "on_gpu" in str(key)]
+        constrained = [key for key in m.plugin.placements if key in m.plugin.needs.of or "on_gpu" in str(key)]
         assert constrained
-        assert {m.plugin.observing.placed[key][0] for key in constrained} == {"lab"}
+        assert {m.plugin.placements.get(key)[0] for key in constrained} == {"lab"}
 
 
 async def test_array_blocks_keep_what_their_function_asks_through_fusion():
     async with mesh("desk", "lab", nodes=(PLAIN, GPU)) as m:
         future = m.client.compute(da.ones(400, chunks=20).map_blocks(on_gpu) + 1)
         assert (await future == np.full(400, 3.0)).all()
-        fused = [key for key, need in m.plugin.needs.of.items()] or list(m.plugin.observing.placed)
-        blocks = [key for key in m.plugin.observing.placed if isinstance(key, tuple)]
+        fused = [key for key, need in m.plugin.needs.of.items()] or list(m.plugin.placements)
+        blocks = [key for key in m.plugin.placements if isinstance(key, tuple)]
         assert blocks
-        assert {m.plugin.observing.placed[key][0] for key in blocks} == {"lab"}
+        assert {m.plugin.placements.get(key)[0] for key in blocks} == {"lab"}
         del fused
 
 
