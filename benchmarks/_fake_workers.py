@@ -85,6 +85,7 @@ async def heartbeats(scheduler: str, address: str, interval: float) -> None:
 
 async def main(scheduler: str, count: int) -> None:
     """Be `count` workers."""
+    print("ready", flush=True)
     await asyncio.gather(*(worker(scheduler, number) for number in range(count)))
 
 

@@ -1,4 +1,4 @@
-"""What the plugin costs the scheduler: CPU per no-op task, stock Dask ÷ with plugin, nodes known and scores active.
+"""What the mesh costs the scheduler: CPU per no-op task, stock Dask ÷ with plugin, link and journal, nodes beating.
 
 Each round starts both schedulers afresh, one after the other, in turns, with fake workers that answer at once: what
 clings to a process (memory layout, hash seed, a busy core) is drawn anew for each round. Noise only ever adds CPU, so
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -48,25 +49,28 @@ def by_tree(client: Client, tasks: int, mark: int) -> None:
 @contextlib.contextmanager
 def cluster(workers: int, mesh: bool) -> Iterator[tuple[Client, psutil.Process]]:
     """Start a scheduler with fake workers."""
-    module = [sys.executable, "-m"]
-    scheduler = subprocess.Popen(
-        [*module, "benchmarks._scheduler", str(workers if mesh else 0)],
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        if mesh:
+            stack.enter_context(_running("_driver", folder, str(workers)))
+        process, address = stack.enter_context(_running("_scheduler", *([f"{folder}/link"] if mesh else [])))
+        stack.enter_context(_running("_fake_workers", address, str(workers)))
+        client = stack.enter_context(Client(address, set_as_default=False))
+        client.wait_for_workers(workers, timeout=60)
+        yield client, psutil.Process(process.pid)
+
+
+@contextlib.contextmanager
+def _running(module: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run a module of this folder; yield its process and the line by which it says that it is there."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", f"{__package__}.{module}", *arguments],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     )  # fmt: skip
-    fakes = None
     try:
-        address = scheduler.stdout.readline().strip() if scheduler.stdout else ""
-        fakes = subprocess.Popen(
-            [*module, "benchmarks._fake_workers", address, str(workers)], stderr=subprocess.DEVNULL
-        )
-        with Client(address, set_as_default=False) as client:
-            client.wait_for_workers(workers, timeout=60)
-            yield client, psutil.Process(scheduler.pid)
+        yield process, process.stdout.readline().strip() if process.stdout else ""
     finally:
-        for process in (fakes, scheduler):
-            if process is not None:
-                process.kill()
-                process.wait()
+        process.kill()
+        process.wait()
 
 
 def cpu_per_task(

@@ -6,7 +6,9 @@ a line), agent ↔ worker over the worker's standard streams (likewise). Each me
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields
+from typing import Any, TypeVar, cast, get_type_hints
 
 import msgspec
 
@@ -104,6 +106,61 @@ class Nodes(Message, frozen=True, kw_only=True, tag="nodes"):
     nodes: tuple[Node, ...]
 
 
+_STATE = tuple(each for each in fields(Node) if each.name != "facts")
+_HINTS = get_type_hints(Node)
+NodeState: Any = msgspec.defstruct(
+    "NodeState",
+    [
+        (each.name, _HINTS[each.name], each.default)
+        if each.default is not MISSING
+        else (each.name, _HINTS[each.name], msgspec.field(default_factory=cast(Any, each.default_factory)))
+        for each in _STATE
+    ],
+    frozen=True,
+    omit_defaults=True,
+)
+"""All of a `Node` but its facts, which are long and hardly ever change."""
+
+
+class NodesChanged(Message, frozen=True, kw_only=True, tag="nodes-changed"):
+    """Driver → child: what is different since the last word of nodes."""
+
+    nodes: tuple[Node, ...] = ()
+    """Nodes that are new, or are not what they were."""
+    states: dict[str, NodeState] = {}
+    """By name, nodes that are what they were and are otherwise now."""
+    gone: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether anything is different."""
+        return bool(self.nodes or self.states or self.gone)
+
+
+def nodes_changed(before: Mapping[str, Node], now: Iterable[Node]) -> NodesChanged:
+    """Return what leads from the nodes `before`, by name, to those of `now`."""
+    whole: list[Node] = []
+    states: dict[str, Any] = {}
+    names: set[str] = set()
+    for node in now:
+        names.add(node.name)
+        known = before.get(node.name)
+        if known is None or known.facts != node.facts:
+            whole.append(node)
+        elif known != node:
+            states[node.name] = NodeState(**{each.name: getattr(node, each.name) for each in _STATE})
+    return NodesChanged(nodes=tuple(whole), states=states, gone=tuple(sorted(before.keys() - names)))
+
+
+def nodes_after(before: Mapping[str, Node], change: NodesChanged) -> list[Node]:
+    """Return the nodes that `change` says something new of, as they are now; of one that is not known, nothing."""
+    moved = [
+        Node(facts=before[name].facts, **{each.name: getattr(state, each.name) for each in _STATE})
+        for name, state in change.states.items()
+        if name in before
+    ]
+    return [*change.nodes, *moved]
+
+
 class DeniedSerials(Message, frozen=True, kw_only=True, tag="denied-serials"):
     """Driver → child: certificates that the role guard turns away."""
 
@@ -155,7 +212,7 @@ class WorkerSeen(Message, frozen=True, kw_only=True, tag="worker-seen"):
     """Observed task speed relative to the benchmark's promise; 0 when not observed."""
 
 
-ToChild = Nodes | DeniedSerials | Ask
+ToChild = Nodes | NodesChanged | DeniedSerials | Ask
 FromChild = Answer | Started | SchedulerEvent | WorkerSeen
 
 # ---------------------------------------------------------------- agent ↔ worker

@@ -32,6 +32,7 @@ from computemesh.protocol import (
     WorkerSeen,
     decode,
     encode,
+    nodes_changed,
 )
 
 logger = logging.getLogger("computemesh.driver")
@@ -72,6 +73,8 @@ class SchedulerChild:
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
         self._writer: asyncio.StreamWriter | None = None
+        self._told: dict[str, Node] | None = None
+        """What this child knows of the nodes; None before the first word."""
         self._process: asyncio.subprocess.Process | None = None
         self._server: asyncio.Server | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -107,8 +110,14 @@ class SchedulerChild:
     # ------------------------------------------------------------ what the driver says
 
     def send_nodes(self, nodes: Iterable[Node]) -> None:
-        """Tell the child all nodes as they are now."""
-        self._send(Nodes(nodes=tuple(nodes)))
+        """Tell the child how the nodes are now: all of it once, then what is different."""
+        now = {node.name: node for node in nodes}
+        if self._told is None:
+            self._send(Nodes(nodes=tuple(now.values())))
+        elif change := nodes_changed(self._told, now.values()):
+            self._send(change)
+        if self._writer is not None:
+            self._told = now
 
     def send_denied(self, serials: Iterable[int]) -> None:
         """Tell the child which certificates no longer count."""
@@ -192,7 +201,7 @@ class SchedulerChild:
                 waiter.set_exception(Refused("The scheduler was restarted while it was asked: try again", 503))
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writer = writer
+        self._writer, self._told = writer, None
         try:
             while line := await reader.readline():
                 self._hear(decode(line, FromChild))

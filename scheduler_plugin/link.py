@@ -20,12 +20,14 @@ from computemesh.protocol import (
     DeniedSerials,
     Message,
     Nodes,
+    NodesChanged,
     SchedulerEvent,
     Started,
     ToChild,
     WorkerSeen,
     decode,
     encode,
+    nodes_after,
     plain,
 )
 
@@ -96,6 +98,8 @@ class Link:
         match message:
             case Nodes():
                 self._plugin.set_nodes(message.nodes)
+            case NodesChanged():
+                self._plugin.change_nodes(nodes_after(self._plugin.roster.nodes, message), message.gone)
             case DeniedSerials():
                 self._deny(frozenset(message.serials))
             case Ask():

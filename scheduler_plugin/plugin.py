@@ -236,6 +236,10 @@ class MeshPlugin(SchedulerPlugin):
         """Replace what is known of the mesh's nodes; a worker stands on the node of its name."""
         self.roster.set_nodes(nodes)
 
+    def change_nodes(self, nodes: Iterable[Node], gone: Iterable[str] = ()) -> None:
+        """Take in nodes that are new or otherwise, and forget those that are gone."""
+        self.roster.change_nodes(nodes, gone)
+
     def add_worker(self, scheduler: Any, worker: str) -> None:
         """Called by Dask when a worker has come."""
         ws = scheduler.workers[worker]

@@ -6,7 +6,8 @@ Everything that a decision needs of a node is computed here when its data arrive
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Any
 
 from computemesh.gates import Limits, closed_gates
@@ -16,6 +17,7 @@ from computemesh.scores import Largest, Score, Weights, largest_of, penalty, sco
 from .capacity import Free, Hold, capacity_of
 from .speeds import Speeds
 
+_parts: Callable[[Score], tuple[float, ...]] = attrgetter(*(part.name for part in fields(Score)))
 UNEVEN = 0.05
 """Relative difference of speeds from which nodes are told apart by speed."""
 
@@ -80,17 +82,30 @@ class Roster:
 
     def set_nodes(self, nodes: Iterable[Node]) -> None:
         """Replace what is known of all nodes."""
-        self.nodes = {node.name: node for node in nodes}
+        known = {node.name: node for node in nodes}
+        self.change_nodes(known.values(), self.nodes.keys() - known.keys())
+
+    def change_nodes(self, nodes: Iterable[Node], gone: Iterable[str] = ()) -> None:
+        """Take in nodes that are new or otherwise, and forget those that are gone."""
+        changed = {node.name: node for node in nodes}
+        left = frozenset(gone)
+        self.nodes = {name: node for name, node in self.nodes.items() if name not in left} | changed
         self.awake = bool(self.nodes)
         self.speeds.promised, self.speeds.usual = _promised(self.nodes.values())
-        self.speeds.seed({node.name: node.speed for node in self.nodes.values()})
+        self.speeds.seed({node.name: node.speed for node in changed.values()})
         self.speeds.keep(self.nodes)
-        self._largest = largest_of(self.nodes.values())
-        for place in self.places.values():
+        before, self._largest = self._largest, largest_of(self.nodes.values())
+        # A score is relative to the largest of the mesh: when that changes, all do.
+        concerned = [
+            place
+            for place in self.places.values()
+            if self._largest != before or place.name in changed or place.name in left
+        ]
+        for place in concerned:
             self._look_up(place)
         self._compare()
         self.version += 1
-        self.changed(list(self.places.values()))
+        self.changed(concerned)
 
     def add(self, place: Place) -> None:
         """A worker has come."""
@@ -145,7 +160,7 @@ class Roster:
             *(closed_gates(node, self.limits) if node is not None else ()),
         )
         place.score = score(node, self._largest, self.weights) if node is not None else None
-        place.parts = astuple(place.score) if place.score is not None else ()
+        place.parts = _parts(place.score) if place.score is not None else ()
         place.penalty = penalty(place.score.order, self.weights) if place.score is not None else 0.0
         place.recount()
 

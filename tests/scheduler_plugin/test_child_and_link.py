@@ -13,7 +13,19 @@ from distributed import Client, Worker
 from computemesh.certificates import Role, certificate_pem, key_pem, new_authority, new_key, new_request, sign
 from computemesh.dask_security import MeshSecurity
 from computemesh.identity import Identity, save_identity
-from computemesh.protocol import Answer, Ask, DeniedSerials, FromChild, Nodes, Started, WorkerSeen, decode, encode
+from computemesh.protocol import (
+    Answer,
+    Ask,
+    DeniedSerials,
+    FromChild,
+    Nodes,
+    NodesChanged,
+    NodeState,
+    Started,
+    WorkerSeen,
+    decode,
+    encode,
+)
 
 from .real_mesh import node
 
@@ -104,6 +116,10 @@ async def test_the_child_serves_answers_and_ends_with_its_link(tmp_path):
             why = await driver.ask(1, "why", future.key)
             assert why.data["chosen"]["node"] == "desk"
             assert (await driver.ask(2, "tasks")).data["states"] == {"memory": 1}
+            driver.say(NodesChanged(states={"desk": NodeState(cordoned=True)}))
+            [desk] = (await driver.ask(5, "nodes")).data["nodes"]
+            assert desk["gates"] == ["is cordoned"]
+            driver.say(NodesChanged(states={"desk": NodeState()}))
             assert "knows no question" in (await driver.ask(3, "weather")).error
             assert (await driver.ask(4, "drain", "desk")).data["left"] == 1
             driver.say(DeniedSerials(serials=()))
