@@ -24,11 +24,19 @@ def _defaults() -> dict[str, Any]:
 
 
 def value(key: str) -> Any:
-    """Return the value of `key`, such as ``driver.port``, as configured."""
+    """Return the value of `key`, such as ``driver.port``, as configured.
+
+    Defaults count also where Dask's configuration was cleared after they had been added, as test suites do.
+    """
     import dask.config
 
-    _defaults()
-    return dask.config.get(f"computemesh.{key}")
+    default: Any = _defaults()["computemesh"]
+    for part in key.split("."):
+        default = default[part]
+    found = dask.config.get(f"computemesh.{key}", default)
+    if isinstance(default, dict) and isinstance(found, dict):
+        return dask.config.merge(default, found)
+    return found
 
 
 def number(key: str) -> float:
