@@ -4,10 +4,14 @@ papermill loads its engines while it is itself being imported, and a node that c
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import json
 import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from nbclient import NotebookClient
@@ -20,6 +24,14 @@ from .node_name import node_name
 
 LIVE_BYTES = 256_000
 """A finished cell with larger outputs is reported without them; they come with the notebook."""
+CHEAP = 0.5
+"""Seconds of saving up to which the state is saved after every cell."""
+AGAIN_AFTER = 2.0
+"""How many times the time that a dearer saving took must pass before the next."""
+LEAVE_SECONDS = 30.0
+GRANTED, REFUSED = "go", "do not"
+SETTINGS = ("load_ext", "matplotlib", "config", "autoreload", "aimport", "env", "set_env", "precision")
+"""Line magics that set something up in the kernel which its state does not hold: run again on resuming."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +47,10 @@ class NotebookJob:
     """Send what cells print as it comes, for ``--log-output``."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """nbclient's own: ``timeout``, ``startup_timeout`` and so on."""
+    first: int = 0
+    """The first cell to run; those before it have run, and the kernel is brought to where they left it."""
+    state_limit: int = 0
+    """Save the kernel's state after cells, up to so many bytes; 0: not at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +66,13 @@ class NotebookOutcome:
 class _Reporter(NotebookClient):
     """Executes like nbclient and reports each cell."""
 
-    def __init__(self, job: NotebookJob, **options: Any) -> None:
+    def __init__(self, job: NotebookJob, folder: Path, **options: Any) -> None:
         import nbformat
 
         super().__init__(nbformat.reads(job.notebook, as_version=4), raise_on_iopub_timeout=True, **options)
         self._job = job
         self._emit = current()
+        self._states = _States(folder, job.state_limit)
         self.sent = 0
 
     def report(self, **message: Any) -> None:
@@ -63,20 +80,28 @@ class _Reporter(NotebookClient):
         self._emit(self._job.topic, {"run": self._job.run, "number": self.sent, **message})
         self.sent += 1
 
-    def run_cells(self) -> None:
+    def run_cells(self, state: bytes | None) -> None:
         """Execute the cells in order, until one fails, as papermill does."""
         self.reset_execution_trackers()
         with self.setup_kernel():
+            if self._job.state_limit:
+                self._ask("ready()")
+            if state is not None:
+                self._restore(state)
             for index, cell in enumerate(self.nb.cells):
+                if index < self._job.first:
+                    continue
                 self.report(kind="cell-start", cell=index)
                 error = ""
                 try:
-                    self.execute_cell(cell, index)
+                    self.execute_cell(cell, index, execution_count=None)
                 except CellExecutionError as failure:
                     error = str(failure)
                 self._finished(index, error)
                 if error:
                     break
+                if cell.cell_type == "code":
+                    self._save_state(index)
             info = self.wait_for_reply(self.kc.kernel_info())
             self.nb.metadata["language_info"] = info["content"]["language_info"]
             self.set_widgets_metadata()
@@ -84,6 +109,46 @@ class _Reporter(NotebookClient):
     def _finished(self, index: int, error: str) -> None:
         text = json.dumps(self.nb.cells[index])
         self.report(kind="cell-end", cell=index, error=error, content=text if len(text) <= LIVE_BYTES else "")
+
+    # ------------------------------------------------------------ the kernel's state
+
+    def _save_state(self, index: int) -> None:
+        if not self._states.due(time.monotonic()):
+            return
+        begun = time.monotonic()
+        file = self._states.next_file()
+        said = self._ask(f"save({str(file)!r}, {self._folder!r}, {self._job.state_limit})")
+        self._states.saved(begun, time.monotonic())
+        self.report(kind="state", cell=index + 1, file=str(file), **said)
+        if said["bytes"]:
+            self._states.wait_until_read(file)
+
+    def _restore(self, state: bytes) -> None:
+        for cell in self.nb.cells[: self._job.first]:
+            for line in _settings_of(cell):
+                self.wait_for_reply(self.kc.execute(line, silent=True, store_history=False))
+        file = self._states.next_file()
+        file.write_bytes(state)
+        self._ask(f"restore({str(file)!r}, {self._folder!r})")
+
+    @property
+    def _folder(self) -> str:
+        return str(self.resources["metadata"]["path"])
+
+    def _ask(self, call: str) -> dict[str, Any]:
+        """Call a function of `notebook_state` in the kernel and return what it returns.
+
+        Raises:
+            RuntimeError: it raised, or the kernel has no ComputeMesh.
+        """
+        expression = f"__import__('computemesh.kernel.notebook_state', fromlist=['save']).{call}"
+        sent = self.kc.execute("", silent=True, store_history=False, user_expressions={"said": expression})
+        said = self.wait_for_reply(sent)["content"].get("user_expressions", {}).get("said", {})
+        if said.get("status") != "ok":
+            raise RuntimeError(
+                f"The kernel's state cannot be kept: {said.get('ename', 'no answer')}: {said.get('evalue', '')}"
+            )
+        return dict(ast.literal_eval(said["data"]["text/plain"]) or {})
 
     def process_message(self, msg: Any, cell: Any, cell_index: int) -> Any:
         """Take one message of the kernel; pass printed text on when it is wanted live."""
@@ -97,27 +162,71 @@ class _Reporter(NotebookClient):
         return output
 
 
-def run_notebook(job: NotebookJob) -> NotebookOutcome:
+class _States:
+    """The files of saved states, of which the newest two are kept, and when it is time for another."""
+
+    def __init__(self, folder: Path, limit: int) -> None:
+        self._folder, self._limit = folder, limit
+        self._count = 0
+        self._next = 0.0
+
+    def due(self, now: float) -> bool:
+        return self._limit > 0 and now >= self._next
+
+    def saved(self, begun: float, ended: float) -> None:
+        took = ended - begun
+        self._next = ended + AGAIN_AFTER * took if took > CHEAP else ended
+
+    def wait_until_read(self, file: Path) -> None:
+        """Wait for the owner to have the state, so that not even the next cell's crash loses it; a large one is not
+        waited for."""
+        deadline = time.monotonic() + CHEAP
+        while not _mark_of(file).exists() and time.monotonic() < deadline:
+            time.sleep(0.005)
+
+    def next_file(self) -> Path:
+        self._count += 1
+        # The newest may just be read from elsewhere.
+        (self._folder / f"state-{self._count - 2}").unlink(missing_ok=True)
+        return self._folder / f"state-{self._count}"
+
+
+def _settings_of(cell: Any) -> list[str]:
+    if cell.cell_type != "code":
+        return []
+    lines = (line.strip() for line in cell.source.splitlines())
+    return [line for line in lines if line.startswith("%") and line[1:].split(" ", 1)[0] in SETTINGS]
+
+
+def run_notebook(job: NotebookJob, state: bytes | None = None) -> NotebookOutcome:
     """Run a notebook in a kernel on this node and return it with its outputs.
 
-    A failing cell ends the run and is in the outputs, as with papermill.
+    A failing cell ends the run and is in the outputs, as with papermill. With `state` the kernel is brought there
+    first; `job.first` says which cell comes next.
     """
     node = node_name()
     running = Interruptible(job.run)
-    with tempfile.TemporaryDirectory(prefix="computemesh-notebook-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="computemesh-notebook-") as folder,
+        tempfile.TemporaryDirectory(prefix="computemesh-states-") as states,
+    ):
         client = _Reporter(
             job,
+            Path(states),
             kernel_name=_kernel_here(job.kernel_name),
             resources={"metadata": {"path": folder}},
             # Not asked to save anything: a stopped notebook must leave no kernel behind.
             shutdown_kernel="immediate",
             **job.options,
         )
-        client.report(kind="start", node=node, index=0)
+        leave = Path(states, "leave")
+        client.report(kind="start", node=node, index=0, leave=str(leave) if job.state_limit else "")
         interrupted = False
         try:
             with running.interruptible(None):
-                client.run_cells()
+                if job.state_limit:
+                    _await(leave)
+                client.run_cells(state)
         except KeyboardInterrupt:
             interrupted = True
         finally:
@@ -126,6 +235,46 @@ def run_notebook(job: NotebookJob) -> NotebookOutcome:
     import nbformat
 
     return NotebookOutcome(nbformat.writes(client.nb), node, client.sent, interrupted)
+
+
+def _await(leave: Path) -> None:
+    """Wait until the notebook's owner lets it begin.
+
+    When a node dies Dask runs the task again from its top, where the owner may have a state to go on from: then it
+    cancels this run and starts another. Nothing must have run by then.
+    """
+    deadline = time.monotonic() + LEAVE_SECONDS
+    while not leave.exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"Whoever started this notebook did not answer within {LEAVE_SECONDS:g} s")
+        time.sleep(0.01)
+    if leave.read_text() == REFUSED:
+        raise RuntimeError("The notebook goes on in another run")
+
+
+def answer_leave(leave: str, granted: bool) -> None:
+    """Let a notebook on this node begin, or end it before it begins; called by its owner."""
+    unfinished = Path(f"{leave}.part")
+    with contextlib.suppress(FileNotFoundError):  # it has ended meanwhile
+        unfinished.write_text(GRANTED if granted else REFUSED)
+        unfinished.replace(leave)
+
+
+def read_part(file: str, offset: int, size: int) -> bytes:
+    """Return a part of a file on this node; the notebook's owner fetches states with it.
+
+    The last part leaves a mark beside the file.
+    """
+    with Path(file).open("rb") as stream:
+        stream.seek(offset)
+        part = stream.read(size)
+        if stream.tell() == Path(file).stat().st_size:
+            _mark_of(Path(file)).touch()
+        return part
+
+
+def _mark_of(file: Path) -> Path:
+    return file.with_name(f"{file.name}.read")
 
 
 def _kernel_here(name: str) -> str:

@@ -6,17 +6,19 @@ papermill's own; only the execution happens elsewhere.
 
 from __future__ import annotations
 
-import json
 import logging
-import sys
+import threading
 import uuid
-from collections.abc import Mapping
-from queue import Empty, SimpleQueue
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from papermill.engines import Engine
 
 logger = logging.getLogger("papermill")
+
+STATE_SUFFIX = ".mesh-state"
+"""Added to the output's path: where the kernel's state is kept."""
 
 
 class MeshEngine(Engine):
@@ -32,147 +34,77 @@ class MeshEngine(Engine):
         stderr_file: Any = None,
         start_timeout: int = 60,
         execution_timeout: int | None = None,
+        checkpoint: bool | None = None,
+        watch: Callable[[Mapping[str, Any]], None] | None = None,
+        stop: threading.Event | None = None,
         **kwargs: Any,
-    ) -> Any:
-        """Run the notebook of `nb_man` on the mesh; called by papermill."""
+    ) -> None:
+        """Run the notebook of `nb_man` on the mesh; called by papermill.
+
+        Args:
+            nb_man: papermill's manager of the notebook.
+            kernel_name: the kernel to run it with.
+            log_output: write what cells print into papermill's log.
+            stdout_file: where to write it as well.
+            stderr_file: the same for errors.
+            start_timeout: seconds for the kernel to start.
+            execution_timeout: seconds for each cell.
+            checkpoint: keep the kernel's state after cells, so that the notebook goes on where it was when its node
+                or its kernel dies, or this process; as configured (``computemesh.notebook.checkpoint``) when None.
+            watch: called with each message from the node.
+            stop: stops the notebook once it is set.
+            kwargs: options of nbclient, as with papermill's own engine.
+        """
         import nbformat
 
+        from computemesh import config
+
         from .connection import current
+        from .notebook_follow import Follower, Replayed
         from .notebook_run import NotebookJob
         from .output_router import topic_of
 
         mesh = current()
-        job = NotebookJob(
-            notebook=nbformat.writes(nb_man.nb),
-            run=uuid.uuid4().hex[:12],
-            topic=topic_of(mesh.client),
-            kernel_name=kernel_name,
-            live_text=bool(log_output or stdout_file or stderr_file),
-            options={
-                "timeout": execution_timeout or kwargs.get("timeout"),
-                "startup_timeout": start_timeout,
-                **{name: kwargs[name] for name in _PASSED if name in kwargs},
-            },
+        keeps = bool(config.value("notebook.checkpoint")) if checkpoint is None else checkpoint
+        state_file = _state_file(nb_man.output_path) if keeps else None
+        replayed = Replayed(nb_man, log_output, {"stdout": stdout_file, "stderr": stderr_file})
+        if watch is not None:
+            replayed.watch = watch
+        follower = Follower(mesh, replayed, state_file, _kept(state_file, nb_man.nb), stop)
+        follower.follow(
+            NotebookJob(
+                notebook=nbformat.writes(nb_man.nb),
+                run=uuid.uuid4().hex[:12],
+                topic=topic_of(mesh.client),
+                kernel_name=kernel_name,
+                live_text=bool(log_output or stdout_file or stderr_file),
+                options={
+                    "timeout": execution_timeout or kwargs.get("timeout"),
+                    "startup_timeout": start_timeout,
+                    **{name: kwargs[name] for name in _PASSED if name in kwargs},
+                },
+            )
         )
-        return _Follower(nb_man, log_output, stdout_file, stderr_file).follow(mesh, job)
+        if state_file is not None:
+            state_file.unlink(missing_ok=True)
 
 
 _PASSED = ("allow_errors", "interrupt_on_timeout", "iopub_timeout", "record_timing", "store_widget_state")
 """nbclient's options that may be given to papermill and mean the same on a node."""
 
 
-class _Follower:
-    """Replays on papermill's notebook what the node reports."""
-
-    def __init__(self, nb_man: Any, log_output: bool, stdout_file: Any, stderr_file: Any) -> None:
-        self._nb_man = nb_man
-        self._log_output = log_output
-        self._files = {"stdout": stdout_file, "stderr": stderr_file}
-        self._node = ""
-        self._received = 0
-
-    def follow(self, mesh: Any, job: Any) -> Any:
-        """Run `job`, replay its messages, and return the finished notebook."""
-        import dask
-        from distributed import CancelledError
-
-        from computemesh.errors import Interrupted
-
-        from .futures import scheduler_gone
-        from .notebook_run import run_notebook
-
-        client = mesh.client
-        with mesh.outputs.listening(client, job.run) as messages:
-            with dask.annotate(mesh={"executor": "capsule"}):
-                future = client.submit(run_notebook, job, key=f"notebook-{job.run}", pure=False)
-            try:
-                while not future.done():
-                    self._take(messages, 0.2)
-                outcome = future.result()
-            except KeyboardInterrupt:
-                _stop(mesh, job.run, future)
-                raise
-            except CancelledError as error:
-                raise scheduler_gone(error, mesh.lost_at) or Interrupted("The notebook was cancelled") from None
-            while self._received < outcome.messages:
-                if not self._take(messages, 2.0):
-                    break
-        if outcome.interrupted:
-            raise Interrupted(f"The notebook was interrupted on node {outcome.node}")
-        return self._finished(outcome)
-
-    def _take(self, messages: SimpleQueue[dict[str, Any]], seconds: float) -> bool:
-        try:
-            message = messages.get(timeout=seconds)
-        except Empty:
-            return False
-        self._received += 1
-        self._replay(message)
-        return True
-
-    def _replay(self, message: Mapping[str, Any]) -> None:
-        kind = message["kind"]
-        cells = self._nb_man.nb.cells
-        if kind == "start":
-            if self._node:
-                logger.warning("The notebook starts again, on node %s; it was on %s", message["node"], self._node)
-            else:
-                logger.info("The notebook runs on node %s", message["node"])
-            self._node, self._received = message["node"], 1
-        elif kind == "cell-start":
-            self._nb_man.cell_start(cells[message["cell"]], message["cell"])
-        elif kind == "cell-end":
-            self._cell_ended(message)
-        elif kind == "text":
-            self._text(message["stream"], message["text"])
-
-    def _cell_ended(self, message: Mapping[str, Any]) -> None:
-        import nbformat
-
-        index = message["cell"]
-        cell = self._nb_man.nb.cells[index]
-        if message["content"]:
-            found = nbformat.from_dict(json.loads(message["content"]))
-            _copy_results(found, cell)
-        if message["error"]:
-            self._nb_man.cell_exception(cell, cell_index=index, exception=message["error"])
-        self._nb_man.cell_complete(cell, cell_index=index)
-
-    def _text(self, stream: str, text: str) -> None:
-        if self._log_output:
-            (logger.warning if stream == "stderr" else logger.info)(text)
-        file = self._files.get(stream)
-        if file is not None:
-            file.write(text)
-            file.flush()
-
-    def _finished(self, outcome: Any) -> Any:
-        import nbformat
-
-        done = nbformat.reads(outcome.notebook, as_version=4)
-        ours = self._nb_man.nb
-        for found, cell in zip(done.cells, ours.cells, strict=True):
-            _copy_results(found, cell)
-        ours.metadata.update(
-            {name: done.metadata[name] for name in ("language_info", "widgets") if name in done.metadata}
-        )
-        ours.metadata.setdefault("computemesh", {})["node"] = outcome.node
-        return ours
+def _state_file(output: Any) -> Path | None:
+    """Return where the state is kept: beside the output, which must be a file here for that."""
+    if not output or "://" in str(output) or str(output) == "-":
+        logger.warning("The notebook's state is kept beside its output, which is no file here: it is not kept")
+        return None
+    return Path(f"{output}{STATE_SUFFIX}")
 
 
-def _copy_results(found: Any, cell: Any) -> None:
-    """Take a cell's results over; papermill's own metadata on it stays."""
-    if found.cell_type != "code":
-        return
-    cell.outputs = found.outputs
-    cell.execution_count = found.execution_count
-    if "execution" in found.metadata:
-        cell.metadata["execution"] = found.metadata["execution"]
+def _kept(state_file: Path | None, notebook: Any) -> Any:
+    from .notebook_keep import read_kept
 
-
-def _stop(mesh: Any, run: str, future: Any) -> None:
-    from .cell_job import interrupt_runs
-
-    print("Interrupted: stopping the notebook on its node", file=sys.stderr)
-    interrupt_runs(mesh, run, [future.key])
-    future.cancel()
+    kept = read_kept(state_file, notebook) if state_file is not None else None
+    if kept is not None:
+        logger.warning("The notebook goes on after cell %d, from the state in %s", kept.cell, state_file)
+    return kept
