@@ -29,14 +29,14 @@ class MeshSecurity(Security):
             tls_scheduler_cert=str(identity.certificate),
             tls_scheduler_key=str(identity.key),
         )
-        self._identity = identity
+        self.identity = identity
         self._contexts: dict[tuple[str, bool], MeshContext] = {}
 
     def _context(self, role: str, server: bool) -> ssl.SSLContext:
         found = self._contexts.get((role, server))
         if found is None:
             expected = (Role.DRIVER,) if role == "client" else (Role.DRIVER, Role.NODE)
-            found = self._identity.server_context() if server else self._identity.client_context(expected)
+            found = self.identity.server_context() if server else self.identity.client_context(expected)
             self._contexts[role, server] = found
         return found
 

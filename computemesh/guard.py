@@ -21,7 +21,7 @@ from .certificates import Peer, Role, peer_of
 NODE_TO_SCHEDULER = frozenset(
     {
         "add_keys", "close-client", "connection_stream", "gather", "get_task_status", "get_worker_service_addr",
-        "heartbeat_worker", "identity", "log_event", "missing_workers", "ping", "register-worker",
+        "heartbeat_worker", "identity", "log_event", "mesh_delegate", "missing_workers", "ping", "register-worker",
         "unregister", "versions", "who_has", "worker-status-change", "worker_status_change",
     }
 )  # fmt: skip
@@ -98,6 +98,8 @@ class Guard:
     report: Callable[[str, str, str], None]
     denied: frozenset[int] = frozenset()
     """Serial numbers of revoked certificates."""
+    on_client: Callable[[str, Peer], None] = lambda client, peer: None
+    """Called with each Dask client that registers, and whom its certificate names."""
     _open: WeakKeyDictionary[Any, Peer] = field(default_factory=WeakKeyDictionary)
     """Connections that exist, with whom they are; Dask says nowhere when one ends, so they are held weakly."""
 
@@ -168,6 +170,8 @@ class Guard:
                 comm.abort()
                 raise CommClosedError(f"a {peer.role} certificate may not {op!r} here")
             opened = True
+            if op == "register-client":
+                self.on_client(str(message.get("client")), peer)
             return message
 
         comm.read = read

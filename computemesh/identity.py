@@ -36,6 +36,8 @@ class Identity:
     role: Role
     name: str
     driver: str
+    delegated: bool = False
+    """It was lent to a task for an hour and cannot be renewed by whoever uses it."""
 
     @property
     def authority(self) -> Path:
@@ -99,6 +101,8 @@ def save_identity(identity: Identity, authority: bytes, certificate: bytes, key:
     write_private(identity.key, key)
     write_private(identity.certificate, certificate)
     about = {"role": identity.role, "name": identity.name, "driver": identity.driver}
+    if identity.delegated:
+        about["delegated"] = "yes"
     write_private(identity.folder / "identity.json", json.dumps(about).encode())
 
 
@@ -112,7 +116,9 @@ def load_identity(folder: Path) -> Identity:
     file = folder / "identity.json"
     try:
         about = json.loads(file.read_text("utf-8"))
-        return Identity(folder, Role(about["role"]), str(about["name"]), str(about["driver"]))
+        return Identity(
+            folder, Role(about["role"]), str(about["name"]), str(about["driver"]), bool(about.get("delegated"))
+        )
     except FileNotFoundError:
         raise NoMesh(f"No mesh is known in {folder}") from None
     except (OSError, ValueError, KeyError, TypeError) as error:

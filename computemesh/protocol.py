@@ -170,8 +170,9 @@ class DeniedSerials(Message, frozen=True, kw_only=True, tag="denied-serials"):
 class Ask(Message, frozen=True, kw_only=True, tag="ask"):
     """Driver → child: a question about the scheduler's state.
 
-    `what` is one of ``why`` (argument: a task's key), ``tasks`` (counts), ``nodes``, ``drain`` (argument: a node's
-    name), ``placements`` (argument: how many of the newest; answered as a list of key, prefix, node, when).
+    `what` is one of ``why`` (argument: a task's key), ``tasks`` (counts), ``running`` (counts by node), ``nodes``,
+    ``drain`` (argument: a node's name), ``placements`` (argument: how many of the newest; answered as a list of key,
+    prefix, node, when).
     """
 
     number: int
@@ -184,6 +185,15 @@ class Answer(Message, frozen=True, kw_only=True, tag="answer"):
 
     number: int
     data: dict[str, Any] = {}
+    error: str = ""
+
+
+class DelegateAnswer(Message, frozen=True, kw_only=True, tag="delegated"):
+    """Driver → child: the certificate, or why there is none."""
+
+    number: int
+    certificate: str = ""
+    serial: str = ""
     error: str = ""
 
 
@@ -202,6 +212,17 @@ class SchedulerEvent(Message, frozen=True, kw_only=True, tag="event"):
     data: dict[str, Any] = {}
 
 
+class DelegateRequest(Message, frozen=True, kw_only=True, tag="delegate"):
+    """Child → driver: a task of `user` on `node` asks for a certificate of that user's."""
+
+    number: int
+    user: str
+    node: str
+    key: str
+    request: str
+    """Signing request, PEM."""
+
+
 class WorkerSeen(Message, frozen=True, kw_only=True, tag="worker-seen"):
     """Child → driver: a node's worker has registered (or, with `gone`, has left)."""
 
@@ -212,8 +233,8 @@ class WorkerSeen(Message, frozen=True, kw_only=True, tag="worker-seen"):
     """Observed task speed relative to the benchmark's promise; 0 when not observed."""
 
 
-ToChild = Nodes | NodesChanged | DeniedSerials | Ask
-FromChild = Answer | Started | SchedulerEvent | WorkerSeen
+ToChild = Nodes | NodesChanged | DeniedSerials | Ask | DelegateAnswer
+FromChild = Answer | Started | SchedulerEvent | WorkerSeen | DelegateRequest
 
 # ---------------------------------------------------------------- agent ↔ worker
 

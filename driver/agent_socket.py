@@ -52,7 +52,7 @@ class AgentSocket(websocket.WebSocketHandler):
     def prepare(self) -> None:
         """Let only nodes in, before the upgrade."""
         try:
-            peer = self._driver.trusted(peer_behind(self.request))
+            peer = self._driver.rights.trusted(peer_behind(self.request))
         except ComputeMeshError as error:
             self._turn_away(401, str(error))
             return
@@ -75,7 +75,7 @@ class AgentSocket(websocket.WebSocketHandler):
             self.close(REFUSED, str(error).encode()[:120].decode(errors="ignore"))
 
     def _hear(self, message: Message) -> None:
-        peer = self._driver.trusted(self._peer)
+        peer = self._driver.rights.trusted(self._peer)
         if isinstance(message, Hello):
             self._welcome(peer, message)
             return

@@ -40,6 +40,8 @@ class Issued:
     role: Role
     name: str
     expires: float
+    delegated: bool = False
+    """It was lent to a task and cannot be renewed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,9 @@ class Books:
         self.tokens.pop(record.data["identifier"], None)
 
     def _on_certificate_issued(self, record: Record) -> None:
-        issued = Issued(Role(record.data["role"]), record.data["name"], record.data["expires"])
+        issued = Issued(
+            Role(record.data["role"]), record.data["name"], record.data["expires"], bool(record.data.get("delegated"))
+        )
         self.certificates = {serial: old for serial, old in self.certificates.items() if old.expires > record.time}
         self.certificates[int(record.data["serial"])] = issued
 

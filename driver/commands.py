@@ -94,8 +94,8 @@ def up(host: str | None, port: int | None, scheduler_port: int | None, home: Pat
 def _print_welcome(driver: Driver, home: Path) -> None:
     from computemesh.certificates import Role
 
-    token = driver.create_token(Role.NODE, _lifetime(None), 1, "", (), ())["token"]
-    address, pin = driver.settings.identity.driver, driver.settings.authority.pin
+    token = driver.rights.create_token(Role.NODE, _lifetime(None), 1, "", (), ())["token"]
+    address, pin = driver.settings.identity.driver, driver.settings.rights.authority.pin
     known = len(driver.books.nodes)
     click.secho("The mesh is up", bold=True, nl=False)
     click.echo(f" at {address}, {known} node{'s' * (known != 1)} known. Files and logs: {home}\n")

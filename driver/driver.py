@@ -8,37 +8,33 @@ from __future__ import annotations
 import asyncio
 import datetime
 import logging
-import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from computemesh import config, scores
 from computemesh.certificates import Peer, Role
 from computemesh.driver_client import Status, own_versions
-from computemesh.errors import NotTrusted, Refused
+from computemesh.errors import Refused
 from computemesh.gates import Limits, closed_gates
-from computemesh.identity import NAME, NAME_RULE, Identity
+from computemesh.identity import Identity
 from computemesh.node import Health, Node, NodeFacts
 from computemesh.protocol import Beat, SchedulerEvent, WorkerSeen, plain
 
-from .authority import Authority, Granted
+from .authority import Granted
 from .books import Books, Record
-from .enrolment import judge, mismatch, read_application
+from .enrolment import mismatch
 from .health import Patience
 from .journal import Journal
 from .registry import HealthChange, Registry
+from .rights import LOCAL_ADMIN, Rights, RightsSettings
 from .scheduler_child import ChildSettings, SchedulerChild
-from .tokens import RateLimit, new_token
 from .worker_probe import answers
 
 logger = logging.getLogger("computemesh.driver")
 CHECK_SECONDS = 0.5
 """How often health is judged and changed nodes are told to the scheduler."""
-LOCAL_ADMIN = "admin"
-RESERVED = frozenset({"driver", LOCAL_ADMIN})
-"""Names of the identities that the driver makes for itself."""
 RENEWAL_SECONDS = 3600.0
 """How often the age of the driver's own certificates is looked at."""
 
@@ -48,12 +44,9 @@ class DriverSettings:
     """What a driver is made of."""
 
     identity: Identity
-    authority: Authority
+    rights: RightsSettings
     child: ChildSettings
     patience: Patience
-    certificate_lifetime: datetime.timedelta
-    clock_skew: float
-    enrol_per_minute: int
     history: int
     """Samples kept per node."""
 
@@ -75,17 +68,21 @@ class Driver:
     ) -> None:
         self.settings = settings
         self._journal = journal
-        self._renew_own = renew_own
         self._wall, self._clock = wall, clock
         self._term = journal.lead()
         self.books = Books()
+        self.rights = Rights(settings.rights, self.books, self.record, renew_own, wall, clock)
         self.registry = Registry(settings.patience, settings.history)
-        self._limit = RateLimit(settings.enrol_per_minute)
         self._versions = own_versions()
         self._listeners: set[Callable[[Record], None]] = set()
         self._agents: dict[str, Callable[[str], None]] = {}
         self.child = SchedulerChild(
-            settings.child, self._on_scheduler_event, self._on_worker, self._on_child_started, self._on_child_died
+            settings.child,
+            self._on_scheduler_event,
+            self._on_worker,
+            self._on_child_started,
+            self._on_child_died,
+            self.rights.delegate,
         )
         self._scheduler_starts = 0
         self._scheduler_started = 0.0
@@ -112,7 +109,7 @@ class Driver:
     async def start(self) -> None:
         """Start the scheduler child and the health rounds."""
         self.record("driver-started", f"The driver started, version {self._versions.computemesh}, term {self._term}")
-        self._renew_certificates()
+        self.rights.renew_own()
         await self.child.start()
         self._rounds = asyncio.create_task(self._go_round())
 
@@ -132,7 +129,7 @@ class Driver:
             await asyncio.sleep(CHECK_SECONDS)
             if self._clock() > renewal:
                 renewal = self._clock() + RENEWAL_SECONDS
-                self._renew_certificates()
+                self.rights.renew_own()
             for change in self.registry.check(self._clock(), CHECK_SECONDS):
                 self._on_health(change)
             if self._changed:
@@ -161,97 +158,6 @@ class Driver:
 
     # ------------------------------------------------------------ enrolment and rights
 
-    def enrol(self, data: Any, address: str) -> dict[str, str]:
-        """Trade a token for a certificate.
-
-        Raises:
-            Refused: with the reason.
-        """
-        if not self._limit.allows(address, self._clock()):
-            raise Refused("Too many enrolments from this address: wait a minute", 429)
-        application = read_application(data)
-        try:
-            admission = judge(application, self.books, self._versions, self._wall(), address, self.settings.clock_skew)
-        except Refused as refusal:
-            self.record("enrolment-refused", f"Enrolment from {address} refused: {refusal}", address=address)
-            raise
-        role, name = admission.role, admission.name
-        granted = self._sign(application.request, role, name, address)
-        # The use is on disk before the certificate leaves: a crash in between costs a token, never grants two.
-        self.record(
-            "token-used",
-            f"Token {admission.token.identifier} was used by {name}",
-            identifier=admission.token.identifier,
-        )
-        self._issued(granted, role, name, address)
-        if role is Role.NODE:
-            pools = list(admission.token.pools)
-            self.record("node-enrolled", f"{name} joined from {address}", name, address=address, pools=pools)
-            self.registry.live(name)
-        else:
-            self.record("user-enrolled", f"{role} {name} logged in from {address}", role=role, name=name)
-        return {"role": role, "name": name, "certificate": granted.certificate.decode()}
-
-    def renew(self, peer: Peer, data: Any, address: str) -> dict[str, str]:
-        """Sign a new certificate for a peer whose present one still counts."""
-        request = data.get("request") if isinstance(data, dict) else None
-        if not isinstance(request, str):
-            raise Refused("A renewal needs a signing request", 400)
-        granted = self._sign(request, peer.role, peer.name, address)
-        self._issued(granted, peer.role, peer.name, address)
-        return {"certificate": granted.certificate.decode()}
-
-    def _sign(self, request: str, role: Role, name: str, address: str) -> Granted:
-        now = datetime.datetime.fromtimestamp(self._wall(), datetime.UTC)
-        try:
-            return self.settings.authority.grant(
-                request.encode(), role, name, [address], now, self.settings.certificate_lifetime
-            )
-        except NotTrusted as error:
-            raise Refused(str(error), 400) from None
-
-    def _issued(self, granted: Granted, role: Role, name: str, address: str) -> None:
-        self.record(
-            "certificate-issued",
-            f"Certificate for {role} {name}, from {address}",
-            name if role is Role.NODE else "",
-            serial=str(granted.serial), role=role, name=name, expires=granted.expires,
-        )  # fmt: skip
-
-    def took_over(self, granted: Iterable[tuple[Granted, Role, str]]) -> None:
-        """Note certificates that the driver signed for itself and its administrator."""
-        for one, role, name in granted:
-            self._issued(one, role, name, "this machine")
-
-    def _renew_certificates(self) -> None:
-        now = datetime.datetime.fromtimestamp(self._wall(), datetime.UTC)
-        self.took_over(self._renew_own(now, frozenset(self.books.denied)))
-
-    def create_token(
-        self, role: Role, lifetime: float, uses: int, name: str, networks: Iterable[str], pools: Iterable[str]
-    ) -> dict[str, Any]:
-        """Make a token; the secret is in the answer and nowhere else."""
-        if name and not NAME.fullmatch(name):
-            raise Refused(f"{name!r} is no usable name: {NAME_RULE}", 400)
-        if name in RESERVED:
-            raise Refused(f"The name {name!r} is the driver's own: choose another", 409)
-        if role is not Role.NODE and not name:
-            name = f"{role}-{secrets.token_hex(3)}"
-        token, secret = new_token(role, self._wall() + lifetime, uses, name, networks, pools)
-        self.record("token-created", f"Token {token.identifier} for a {role} was made", token=plain(token))
-        address = self.settings.identity.driver
-        return {"token": secret, "identifier": token.identifier, "expires": token.expires, "address": address}
-
-    def revoke_token(self, identifier: str) -> None:
-        """Make a token worthless.
-
-        Raises:
-            Refused: it is not known.
-        """
-        if identifier not in self.books.tokens:
-            raise Refused(f"No token {identifier!r} is known: `mesh token list` shows them", 404)
-        self.record("token-revoked", f"Token {identifier} was revoked", identifier=identifier)
-
     def revoke(self, name: str, by: str) -> dict[str, Any]:
         """Turn all certificates of a node or person away from now on, and cut its connections.
 
@@ -262,11 +168,7 @@ class Driver:
         """
         if name == by and name != LOCAL_ADMIN:
             raise Refused(f"You are {name}: revoking yourself would lock you out; ask another administrator", 409)
-        serials = self.books.serials_of(name, self._wall())
-        if name == self.settings.identity.name or not serials:
-            raise Refused(f"Nobody named {name!r} holds a certificate that counts: see `mesh nodes`", 404)
-        self.record("certificates-denied", f"{name} was revoked by {by}", serials=[str(serial) for serial in serials])
-        self._renew_certificates()
+        serials = self.rights.deny(name, by)
         self.child.send_denied(self.books.denied)
         if name in self.books.nodes:
             self._end_loan(name, kept=True)
@@ -276,18 +178,6 @@ class Driver:
         if name in self._agents:
             self._agents[name]("it was revoked by an administrator")
         return {"revoked": name, "certificates": len(serials)}
-
-    def trusted(self, peer: Peer | None) -> Peer:
-        """Return `peer` if its certificate counts.
-
-        Raises:
-            NotTrusted: it has none, or it was revoked.
-        """
-        if peer is None:
-            raise NotTrusted("This needs a certificate of the mesh: join or log in first")
-        if peer.serial in self.books.denied:
-            raise NotTrusted(f"The certificate of {peer.name} was revoked: ask your administrator for a new token")
-        return peer
 
     # ------------------------------------------------------------ nodes
 
@@ -428,7 +318,7 @@ class Driver:
         port = self.child.address.rpartition(":")[2]
         address = f"tls://{f'[{host}]' if ':' in host else host}:{port}" if self.child.started.is_set() else ""
         return Status(
-            self.settings.authority.pin, address, self._versions, self._scheduler_started, self._scheduler_starts
+            self.settings.rights.authority.pin, address, self._versions, self._scheduler_started, self._scheduler_starts
         )
 
     def _on_child_started(self) -> None:

@@ -47,7 +47,7 @@ class Handler(web.RequestHandler):
     def prepare(self) -> None:
         """Let only the roles in `allowed` pass."""
         if self.allowed:
-            self.peer = self.driver.trusted(peer_behind(self.request))
+            self.peer = self.driver.rights.trusted(peer_behind(self.request))
             if self.peer.role not in self.allowed:
                 needed = "/".join(sorted(self.allowed))
                 raise Refused(f"A {self.peer.role} certificate may not do this; it needs one of role {needed}", 403)
@@ -94,7 +94,7 @@ class Enrol(Handler):
 
     def post(self) -> None:
         """Trade a token for a certificate."""
-        self.answer(self.driver.enrol(self.body(), self.request.remote_ip or ""))
+        self.answer(self.driver.rights.enrol(self.body(), self.request.remote_ip or ""))
 
 
 class Renew(Handler):
@@ -104,7 +104,7 @@ class Renew(Handler):
 
     def post(self) -> None:
         """Sign a new certificate of the same role and name."""
-        self.answer(self.driver.renew(self.peer, self.body(), self.request.remote_ip or ""))
+        self.answer(self.driver.rights.renew(self.peer, self.body(), self.request.remote_ip or ""))
 
 
 class StatusRoute(Handler):
@@ -216,7 +216,7 @@ class Tokens(Handler):
             raise Refused(f"The token asked for is not usable: {error}", 400) from None
         if role is Role.DRIVER or lifetime <= 0 or uses < 1:
             raise Refused("A token is for a node, user or admin, lives for a while and has at least one use", 400)
-        self.answer(self.driver.create_token(role, lifetime, uses, name, networks, pools))
+        self.answer(self.driver.rights.create_token(role, lifetime, uses, name, networks, pools))
 
 
 class Token(Handler):
@@ -226,7 +226,7 @@ class Token(Handler):
 
     def delete(self, identifier: str) -> None:
         """Make a token worthless."""
-        self.driver.revoke_token(identifier)
+        self.driver.rights.revoke_token(identifier)
         self.answer({"revoked": identifier})
 
 

@@ -23,6 +23,8 @@ from computemesh.node import Node
 from computemesh.protocol import (
     Answer,
     Ask,
+    DelegateAnswer,
+    DelegateRequest,
     DeniedSerials,
     FromChild,
     Message,
@@ -56,7 +58,8 @@ class ChildSettings:
 class SchedulerChild:
     """The child, restarted when it dies.
 
-    `on_event`, `on_worker` and `on_started` are called with what it says; `on_died` with how it ended.
+    `on_event`, `on_worker` and `on_started` are called with what it says; `on_died` with how it ended; `on_delegate`
+    answers a task that asks for a certificate.
     """
 
     def __init__(
@@ -66,10 +69,12 @@ class SchedulerChild:
         on_worker: Callable[[WorkerSeen], None],
         on_started: Callable[[], None],
         on_died: Callable[[str], None],
+        on_delegate: Callable[[DelegateRequest], DelegateAnswer],
     ) -> None:
         self._settings = settings
         self._on_event, self._on_worker = on_event, on_worker
         self._on_started, self._on_died = on_started, on_died
+        self._on_delegate = on_delegate
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
         self._writer: asyncio.StreamWriter | None = None
@@ -226,6 +231,8 @@ class SchedulerChild:
                 self._on_event(message)
             case WorkerSeen():
                 self._on_worker(message)
+            case DelegateRequest():
+                self._send(self._on_delegate(message))
 
 
 async def _line(stream: asyncio.StreamReader) -> bytes:

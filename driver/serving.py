@@ -28,9 +28,12 @@ from computemesh.locks import HeldElsewhere, held
 from .agent_socket import AgentSocket
 from .authority import Granted, open_authority, own_identity
 from .driver import Driver, DriverSettings
+from .feed import Feed
+from .feed_socket import FeedSocket
 from .health import Patience
 from .http import LARGEST_BODY, routes
 from .journal import Journal
+from .rights import RightsSettings
 from .scheduler_child import ChildSettings
 
 logger = logging.getLogger("computemesh.driver")
@@ -158,7 +161,14 @@ def make_driver(place: Place, now: datetime.datetime) -> Driver:
     listen = place.host or "0.0.0.0"  # noqa: S104 - what an administrator asked for; TLS with client certificates
     settings = DriverSettings(
         identity=identity,
-        authority=authority,
+        rights=RightsSettings(
+            name=identity.name,
+            address=identity.driver,
+            authority=authority,
+            certificate_lifetime=datetime.timedelta(seconds=config.seconds("driver.certificate-lifetime")),
+            clock_skew=config.seconds("driver.clock-skew"),
+            enrol_per_minute=int(config.number("driver.enrol-per-minute")),
+        ),
         child=ChildSettings(
             folder,
             f"tls://{f'[{listen}]' if ':' in listen else listen}:{place.scheduler_port}",
@@ -166,13 +176,10 @@ def make_driver(place: Place, now: datetime.datetime) -> Driver:
             scheduler_log,
         ),
         patience=Patience(beat, int(config.number("driver.suspected-after")), int(config.number("driver.dead-after"))),
-        certificate_lifetime=datetime.timedelta(seconds=config.seconds("driver.certificate-lifetime")),
-        clock_skew=config.seconds("driver.clock-skew"),
-        enrol_per_minute=int(config.number("driver.enrol-per-minute")),
         history=int(config.seconds("driver.history")),
     )
     driver = Driver(settings, Journal(folder / "journal.sqlite"), renew_own)
-    driver.took_over(first)
+    driver.rights.took_over(first)
     return driver
 
 
@@ -188,8 +195,13 @@ async def serve(place: Place, ready: Callable[[Driver], None], stop: asyncio.Eve
             taken.close()
         sockets = _free(place.host, place.port, "the driver", "--port")
         driver = make_driver(place, datetime.datetime.now(datetime.UTC))
+        feed = Feed(driver.nodes, driver.limits, driver.child.ask)
+        websockets: list[Any] = [
+            (r"/v1/agent", AgentSocket, {"driver": driver}),
+            (r"/v1/feed", FeedSocket, {"driver": driver, "feed": feed}),
+        ]
         application = web.Application(
-            [*routes(driver), (r"/v1/agent", AgentSocket, {"driver": driver})],
+            [*routes(driver), *websockets],
             log_function=_log_request,
             websocket_max_message_size=LARGEST_BODY,
         )
@@ -210,6 +222,7 @@ async def serve(place: Place, ready: Callable[[Driver], None], stop: asyncio.Eve
             started.cancel()
         finally:
             server.stop()
+            feed.stop()
             await server.close_all_connections()
             await driver.stop()
             driver.settings.child.socket.parent.rmdir()

@@ -12,6 +12,7 @@ from typing import Any
 from distributed import Client, default_client
 
 from computemesh import config
+from computemesh.delegation import ask_again, delegated_identity, in_task
 from computemesh.errors import BadConfiguration, DriverError, DriverUnreachable, NoMesh, Refused
 from computemesh.identity import Identity, find_identity, home_folder
 
@@ -19,6 +20,7 @@ from .node_list import NodeList, rows_from_dask, rows_from_mesh, rows_from_plugi
 from .output_router import OutputRouter
 from .placement_report import Placement, placement_from_dask, placement_from_mesh
 from .renewal import Renewal
+from .thread_tasks import own_of_thread_task
 
 RECONNECT_SECONDS = 30.0
 """How long work waits for a scheduler that is being restarted."""
@@ -61,7 +63,7 @@ class Mesh:
         self._without_plugin = ""
         self.outputs = OutputRouter()
         if identity is not None:
-            self._renewal = Renewal(identity)
+            self._renewal = _renewal_of(identity)
             self._renewal.start()
 
     @property
@@ -158,7 +160,7 @@ class Mesh:
         self._client.lost_at = lost_at
         # Its futures are lost already and say so; closing waits for a scheduler that is gone, so not here.
         threading.Thread(target=_closed, args=(old,), name="computemesh-close", daemon=True).start()
-        self._renewal = Renewal(self.identity)
+        self._renewal = _renewal_of(self.identity)
         self._renewal.start()
 
     def _where(self) -> str:
@@ -188,6 +190,10 @@ class Mesh:
         except DriverError as error:
             table = f"<p>{escape(str(error))}</p>"
         return f"<p><b>Mesh</b> · {escape(self._where())}</p>{table}"
+
+
+def _renewal_of(identity: Identity) -> Renewal:
+    return Renewal(identity, ask_again if identity.delegated and in_task() else None)
 
 
 _lock = threading.RLock()
@@ -226,7 +232,7 @@ def connect(
         elif address is not None:
             found = Mesh(_open_address(address, wait), address=address)
         else:
-            identity = find_identity(home_folder(home))
+            identity = delegated_identity() if home is None and in_task() else find_identity(home_folder(home))
             found = Mesh(_open(identity, wait), identity=identity)
         if _current is not None and _current._client is not found._client:
             _current.close()
@@ -250,6 +256,8 @@ def known() -> Mesh | None:
     Where there is none, says so once, and why, and returns None; a failed search is remembered for a while.
     """
     global _current, _failed
+    if (own := own_of_thread_task()) is not None:
+        return own
     with _lock:
         existing = _default()
         if _current is not None and not _current.closed and (existing is None or not _current.local):
@@ -261,6 +269,9 @@ def known() -> Mesh | None:
             try:
                 return connect()
             except (NoMesh, DriverError) as error:
+                if in_task():
+                    # Local threads would hide that the task does not do what it was written for.
+                    raise
                 _failed = (time.monotonic(), error)
         _say_local(_failed[1])
         return None

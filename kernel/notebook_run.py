@@ -7,6 +7,8 @@ from __future__ import annotations
 import ast
 import contextlib
 import json
+import logging
+import os
 import tempfile
 import time
 from collections.abc import Mapping
@@ -17,10 +19,16 @@ from typing import Any
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
+from computemesh.delegation import ask_again, delegated_identity, in_task
+from computemesh.errors import Refused
+from computemesh.identity import HOME_VARIABLE
 from computemesh.output import current
 
 from .interrupts import Interruptible
 from .node_name import node_name
+from .renewal import Renewal
+
+logger = logging.getLogger("computemesh.kernel")
 
 LIVE_BYTES = 256_000
 """A finished cell with larger outputs is reported without them; they come with the notebook."""
@@ -66,12 +74,13 @@ class NotebookOutcome:
 class _Reporter(NotebookClient):
     """Executes like nbclient and reports each cell."""
 
-    def __init__(self, job: NotebookJob, folder: Path, **options: Any) -> None:
+    def __init__(self, job: NotebookJob, folder: Path, environment: dict[str, str], **options: Any) -> None:
         import nbformat
 
         super().__init__(nbformat.reads(job.notebook, as_version=4), raise_on_iopub_timeout=True, **options)
         self._job = job
         self._emit = current()
+        self._environment = environment
         self._states = _States(folder, job.state_limit)
         self.sent = 0
 
@@ -83,7 +92,7 @@ class _Reporter(NotebookClient):
     def run_cells(self, state: bytes | None) -> None:
         """Execute the cells in order, until one fails, as papermill does."""
         self.reset_execution_trackers()
-        with self.setup_kernel():
+        with self.setup_kernel(env=self._environment):
             if self._job.state_limit:
                 self._ask("ready()")
             if state is not None:
@@ -213,6 +222,7 @@ def run_notebook(job: NotebookJob, state: bytes | None = None) -> NotebookOutcom
         client = _Reporter(
             job,
             Path(states),
+            _environment(Path(states)),
             kernel_name=_kernel_here(job.kernel_name),
             resources={"metadata": {"path": folder}},
             # Not asked to save anything: a stopped notebook must leave no kernel behind.
@@ -235,6 +245,24 @@ def run_notebook(job: NotebookJob, state: bytes | None = None) -> NotebookOutcom
     import nbformat
 
     return NotebookOutcome(nbformat.writes(client.nb), node, client.sent, interrupted)
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Return the kernel's environment, in which it uses the mesh as the user that it runs for.
+
+    Where that is refused it finds no mesh at all, never the identity of this machine's owner.
+    """
+    if not in_task():
+        return dict(os.environ)
+    home = folder
+    try:
+        identity = delegated_identity()
+    except Refused as refusal:
+        logger.warning("The notebook cannot use the mesh itself: %s", refusal)
+    else:
+        home = identity.folder.parent
+        Renewal(identity, ask_again).start()
+    return {**os.environ, HOME_VARIABLE: str(home)}
 
 
 def _await(leave: Path) -> None:

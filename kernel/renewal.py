@@ -47,6 +47,9 @@ class Renewal:
 
     def check(self) -> None:
         """Renew if it is time."""
+        if self._identity.delegated and self._renew is None:
+            # Lent to the task that this process belongs to, which asks again in time.
+            return
         try:
             if self._identity.renewal_due(self._now()):
                 if self._renew is None:

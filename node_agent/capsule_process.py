@@ -11,7 +11,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from queue import SimpleQueue
 from typing import Any, NoReturn
 
 import msgspec
@@ -39,8 +40,8 @@ def run_task(run_spec: Any, data: Mapping[Any, Any], delay: float) -> dict[str, 
     return message
 
 
-class NotInCapsule(RuntimeError):
-    """A task in a capsule asked for the worker or the scheduler."""
+class NotInCapsule(ValueError):
+    """A task in a capsule asked for the worker. A ValueError, as Dask raises where there is none."""
 
 
 class _NoWorker:
@@ -48,19 +49,46 @@ class _NoWorker:
 
     def get(self) -> NoReturn:
         raise NotInCapsule(
-            "This task runs in a capsule, a process of its own, and has no connection to the Dask worker or scheduler: "
-            "get_worker(), get_client(), worker_client() and Dask's locks and queues are not available there. Run it "
-            "with executor='default', or submit further work from the notebook"
+            "This task runs in a capsule, a process of its own, and has no connection to the Dask worker: "
+            "get_worker() is not available there; get_client(), mesh.submit and mesh.map are"
         )
+
+
+def _install_client() -> None:
+    """Let Dask's `get_client` and `worker_client` give the client of the user that the task runs for."""
+    import distributed
+    import distributed.worker
+
+    from computemesh.rooms import public_name
+
+    opened: list[Any] = []
+
+    def get_client(address: str | None = None, timeout: Any = None, resolve_address: bool = True) -> Any:
+        if not opened:
+            opened.append(public_name("connect")())
+        return opened[0].client
+
+    @contextlib.contextmanager
+    def worker_client(timeout: Any = None, separate_thread: bool = True) -> Iterator[Any]:
+        yield get_client()
+
+    for module in (distributed, distributed.worker, sys.modules["distributed.worker_client"]):
+        for function in (get_client, worker_client):
+            if hasattr(module, function.__name__):
+                setattr(module, function.__name__, function)
 
 
 def serve(channel: socket.socket) -> None:
     """Wait for one task on `channel`, run it and send what came of it."""
     import distributed.worker
 
+    import computemesh.delegation
     import computemesh.output
+    from computemesh.errors import Refused
+    from computemesh.protocol import typed
 
     distributed.worker._worker_cvar = _NoWorker()
+    _install_client()
     sending = threading.Lock()
 
     def emit(topic: str, message: Mapping[str, Any]) -> None:
@@ -75,8 +103,21 @@ def serve(channel: socket.socket) -> None:
         frame = read_frame(channel)
     except EOFError:
         return
-    threading.Thread(target=_end_with_worker, args=(channel,), name="capsule-watch", daemon=True).start()
+    answers: SimpleQueue[dict[str, Any]] = SimpleQueue()
+    asking = threading.Lock()
+
+    def ask(request: bytes) -> computemesh.delegation.Delegated:
+        with asking:
+            with sending:
+                write_frame(channel, Kind.ASK, [request])
+            answer = answers.get()
+        if answer.get("error"):
+            raise Refused(f"This task may not use the mesh: {answer['error']}")
+        return typed(answer, computemesh.delegation.Delegated)
+
+    threading.Thread(target=_hear_worker, args=(channel, answers), name="capsule-watch", daemon=True).start()
     computemesh.output.install(emit)
+    computemesh.delegation.install(ask)
     kind, parts = _interruptible(frame.parts)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
@@ -132,8 +173,9 @@ def _usage() -> bytes:
     return json.dumps({"cpu": spent, "peak": peak_memory(), "stop": time.monotonic()}).encode()
 
 
-def _end_with_worker(channel: socket.socket) -> None:
-    """The worker never sends a second frame: what can be read is its end."""
-    with contextlib.suppress(OSError):
-        channel.recv(1)
+def _hear_worker(channel: socket.socket, answers: SimpleQueue[dict[str, Any]]) -> None:
+    """Take the worker's answers in; its end is this process's end too."""
+    with contextlib.suppress(OSError, EOFError, ValueError):
+        while True:
+            answers.put(json.loads(bytes(read_frame(channel).parts[0])))
     os.killpg(0, signal.SIGKILL)

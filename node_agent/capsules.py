@@ -26,16 +26,20 @@ from .capsule_process import run_task
 from .endings import Deliver, Died, End, Fail, NeverStarted, Returned, Unusable, Unwound, Verdict, Wish, verdict
 from .frames import FINAL, Buffer, Kind, pack, read_frame, unpack, write_frame
 from .processes import peak_memory
+from .rights import Rights
 from .spares import Capsule, Spares
 
 logger = logging.getLogger("computemesh.node_agent")
 
 NAME = "capsule"
 SIGNAL_OPERATION = "mesh-capsule-signal"
+SECEDE_OPERATION = "mesh-secede"
 REMEMBERED = 1000
 """Ended tasks whose usage can still be asked for."""
 UNDELIVERED = 1000
 """Messages of one task that may wait for the worker's loop before the task itself has to wait."""
+MOST_CAPSULES = 256
+"""Tasks that wait for others hold no slot, but a capsule and a thread that reads it."""
 ATTEMPTS = 3
 """Capsules that may end while they read one task, before the task is given up."""
 
@@ -108,7 +112,8 @@ class CapsuleExecutor(Executor):
         self.running: dict[str, Run] = {}
         self.ended: deque[Usage] = deque(maxlen=REMEMBERED)
         self.counts = {"finished": 0, "failed": 0, "ended": 0}
-        self._threads = ThreadPoolExecutor(4 + 2 * worker.state.nthreads, thread_name_prefix="capsule")
+        self._rights = Rights(worker)
+        self._threads = ThreadPoolExecutor(MOST_CAPSULES, thread_name_prefix="capsule")
 
     # ------------------------------------------------------------ what Dask calls
 
@@ -147,6 +152,17 @@ class CapsuleExecutor(Executor):
             run.kill(Wish.KILL)
         else:
             self._interrupt(run, Wish.INTERRUPT)
+
+    def secede(self, key: str, **_kwargs: Any) -> None:
+        """Let others have the slot of `key`, which uses the mesh itself and may wait for them; on the worker's loop."""
+        from distributed.worker_state_machine import SecedeEvent
+
+        run = self.running.get(key)
+        if run is not None:
+            seconds_so_far = time.monotonic() - run.began
+            self.worker.handle_stimulus(
+                SecedeEvent(key=key, compute_duration=seconds_so_far, stimulus_id=f"mesh-secede-{time.time()}")
+            )
 
     def cancel(self, key: str) -> None:
         """End `key` because the scheduler no longer wants it here."""
@@ -228,6 +244,7 @@ class CapsuleExecutor(Executor):
                 # The result is here, or there will be none. A thread that the task left running ends with it.
                 capsule.kill()
                 capsule.channel.close()
+                self._rights.forget(run.key)
         raise TaskDied(
             f"The task could not be handed to a capsule on {self.node}: {ATTEMPTS} of them ended while they read it; "
             "most often the node has too little memory for its arguments"
@@ -238,6 +255,9 @@ class CapsuleExecutor(Executor):
         undelivered = threading.BoundedSemaphore(UNDELIVERED)
         try:
             while (frame := read_frame(capsule.channel)).kind not in FINAL:
+                if frame.kind is Kind.ASK:
+                    write_frame(capsule.channel, Kind.ANSWER, [self._rights.answer(run.key, bytes(frame.parts[0]))])
+                    continue
                 undelivered.acquire()
                 self._loop.call_soon_threadsafe(self._emitted, bytes(frame.parts[0]), undelivered)
         except (EOFError, OSError, ValueError):
@@ -332,6 +352,7 @@ class CapsulePlugin(WorkerPlugin):
         self.executor = worker.executors[NAME] = CapsuleExecutor(worker, self._wanted)
         worker.metrics["mesh"] = self.executor.metrics
         worker.stream_handlers[SIGNAL_OPERATION] = self.executor.signal
+        worker.stream_handlers[SECEDE_OPERATION] = self.executor.secede
 
     def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:
         """Called by Dask on each of a task's steps; `finish` is what was recommended, so a cancel says released."""

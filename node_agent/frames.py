@@ -38,6 +38,11 @@ class Kind(IntEnum):
     FAILED = 6
     """Capsule → worker, final: the function could not be read or run, or its value not sent. What it used, then why."""
 
+    ASK = 7
+    """Capsule → worker, any number, one at a time: a signing request in PEM, for the right to use the mesh."""
+    ANSWER = 8
+    """Worker → capsule, one for each `ASK`: what was granted, or ``error``, in JSON."""
+
 
 FINAL = frozenset({Kind.RESULT, Kind.INTERRUPTED, Kind.FAILED})
 

@@ -184,6 +184,18 @@ class Answers:
             "unschedulable": unschedulable,
         }
 
+    def running(self) -> dict[str, Any]:
+        """Return how many tasks run, by node, and how many wait for a free or fitting node.
+
+        Cheap on purpose: screens have it asked once a second. What runs is known from the workers' heartbeats.
+        """
+        running: Counter[str] = Counter()
+        for place in self._roster.places.values():
+            # A heartbeat is up to seconds old: what has ended since is not in `processing` any more.
+            running[place.name] += min(len(place.worker.executing), len(place.worker.processing))
+        waiting = len(self._scheduler.queued) + len(self._scheduler.unrunnable)
+        return {"running": {name: count for name, count in running.items() if count}, "waiting": waiting}
+
     def capsule_signal(self, keys: Iterable[Any], how: str) -> list[Any]:
         """Pass a signal on to the capsules that run `keys`; return the keys that it was sent for.
 

@@ -22,8 +22,10 @@ from computemesh.errors import ComputeMeshError
 from computemesh.guard import Guard
 from computemesh.identity import load_identity
 
+from .delegating import Delegating
 from .link import Link
 from .plugin import MeshPlugin
+from .shadows import Shadows
 
 logger = logging.getLogger("computemesh.scheduler_plugin")
 
@@ -59,9 +61,12 @@ async def serve(link_socket: Path, listen: str, identity_folder: Path, dashboard
         dashboard_address=f"127.0.0.1:{dashboard or 0}",
         preload=[],
     )
+    delegating = Delegating(scheduler, link.delegate)
+    guard.on_client = delegating.on_client
     guard.install(scheduler)
     async with scheduler:
         await scheduler.register_scheduler_plugin(plugin, idempotent=True)
+        delegating.install(Shadows())
         link.started(scheduler.address)
         ending = asyncio.create_task(_until_told())
         conversing = asyncio.create_task(link.run())

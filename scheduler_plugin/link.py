@@ -7,6 +7,7 @@ and workers. When the driver's end closes, the driver is gone.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -17,6 +18,8 @@ from computemesh.errors import ComputeMeshError
 from computemesh.protocol import (
     Answer,
     Ask,
+    DelegateAnswer,
+    DelegateRequest,
     DeniedSerials,
     Message,
     Nodes,
@@ -40,6 +43,7 @@ LINE_LIMIT = 64 * 2**20
 """Longest message in bytes."""
 EVENTS = 1_000
 """Reports that wait to be written; the oldest are dropped above, and their number is reported."""
+DELEGATION_SECONDS = 10.0
 SPEED_SECONDS = 10.0
 """How often learned speeds are reported."""
 SPEED_CHANGE = 0.05
@@ -58,6 +62,8 @@ class Link:
         self._dropped = 0
         self._told: dict[str, float] = {}
         self._asked: set[asyncio.Task[None]] = set()
+        self._delegations: dict[int, asyncio.Future[DelegateAnswer]] = {}
+        self._numbers = itertools.count(1)
 
     async def open(self, socket: Path) -> None:
         """Connect to the driver's socket and begin to report."""
@@ -72,6 +78,25 @@ class Link:
     def report(self, kind: str, text: str, node: str, data: dict[str, Any]) -> None:
         """Report an event for the journal."""
         self._send(SchedulerEvent(kind=kind, text=text, node=node, data=data))
+
+    async def delegate(self, user: str, node: str, key: str, request: str) -> dict[str, Any]:
+        """Ask the driver for a certificate of `user` for a task.
+
+        Raises:
+            ComputeMeshError: it refuses, or does not answer.
+        """
+        number = next(self._numbers)
+        waiter = self._delegations[number] = asyncio.get_running_loop().create_future()
+        self._send(DelegateRequest(number=number, user=user, node=node, key=key, request=request))
+        try:
+            answer = await asyncio.wait_for(waiter, DELEGATION_SECONDS)
+        except TimeoutError:
+            raise ComputeMeshError(f"The driver did not answer within {DELEGATION_SECONDS:g} s: try again") from None
+        finally:
+            del self._delegations[number]
+        if answer.error:
+            raise ComputeMeshError(answer.error)
+        return {"certificate": answer.certificate, "serial": answer.serial}
 
     async def run(self) -> None:
         """Converse until the driver's end closes."""
@@ -102,6 +127,10 @@ class Link:
                 self._plugin.change_nodes(nodes_after(self._plugin.roster.nodes, message), message.gone)
             case DeniedSerials():
                 self._deny(frozenset(message.serials))
+            case DelegateAnswer():
+                waiter = self._delegations.get(message.number)
+                if waiter is not None and not waiter.done():
+                    waiter.set_result(message)
             case Ask():
                 task = asyncio.create_task(self._answer(message))
                 self._asked.add(task)
@@ -128,6 +157,8 @@ class Link:
                 return {"placements": self._plugin.answers.placements(int(ask.argument))}
             case "tasks":
                 return self._plugin.answers.tasks()
+            case "running":
+                return self._plugin.answers.running()
             case "nodes":
                 return {"nodes": self._plugin.answers.nodes()}
             case "drain":

@@ -50,8 +50,8 @@ def test_own_certificates_are_signed_anew_at_half_life_and_when_the_address_chan
 def test_a_driver_that_runs_for_months_renews_its_own_certificates(tmp_path):
     driver = make_driver(Place(tmp_path, "127.0.0.1", 8790, 8791), NOW)
     before = {name: (tmp_path / name / "own.crt").read_bytes() for name in ("driver", "admin")}
-    assert driver._renew_own(NOW, frozenset()) == []
-    driver.took_over(driver._renew_own(NOW + datetime.timedelta(days=200), frozenset()))
+    assert driver.rights._renew_own(NOW, frozenset()) == []
+    driver.rights.took_over(driver.rights._renew_own(NOW + datetime.timedelta(days=200), frozenset()))
     for name, old in before.items():
         assert (tmp_path / name / "own.crt").read_bytes() != old
         assert load_identity(tmp_path / name).driver == "127.0.0.1:8790"

@@ -21,7 +21,7 @@ import pytest
 from distributed import CancelledError, Client, Reschedule, get_client, get_worker, worker_client
 
 import computemesh.output
-from computemesh.errors import Interrupted, TaskDied
+from computemesh.errors import Interrupted, Refused, TaskDied
 from computemesh.node_agent.capsules import SIGNAL_OPERATION
 from computemesh.node_agent.frames import Kind, read_frame
 
@@ -359,8 +359,10 @@ async def test_worker_and_client_are_refused_in_words(cluster: Cluster) -> None:
         with worker_client():
             pass
 
-    for call in (get_worker, get_client, with_worker_client):
-        with pytest.raises(RuntimeError, match=r"runs in a capsule.*not available"):
+    with pytest.raises(ValueError, match=r"runs in a capsule.*get_worker\(\) is not available"):
+        await cluster.submit(get_worker)
+    for call in (get_client, with_worker_client):
+        with pytest.raises(Refused, match="this scheduler grants no rights to tasks"):
             await cluster.submit(call)
 
 
