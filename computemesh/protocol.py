@@ -81,6 +81,8 @@ class BeatReply(Message, frozen=True, kw_only=True, tag="beat-reply"):
     """Answers a beat; the agent measures the round trip with it."""
 
     sequence: int
+    gates: tuple[str, ...] = ()
+    """Why the driver gives the node no tasks, in words; empty when it does."""
 
 
 class Denied(Message, frozen=True, kw_only=True, tag="denied"):

@@ -84,7 +84,7 @@ class AgentSocket(websocket.WebSocketHandler):
         match message:
             case Beat():
                 self._driver.agent_beat(peer.name, message)
-                self._say(BeatReply(sequence=message.sequence))
+                self._say(BeatReply(sequence=message.sequence, gates=self._driver.gates(peer.name)))
             case Report():
                 self._driver.record(message.kind, f"{peer.name}: {message.text}", peer.name, **message.data)
             case Leaving():

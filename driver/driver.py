@@ -214,6 +214,10 @@ class Driver:
         about["events"] = [plain(record) for record in self.events(20, name)]
         return about
 
+    def gates(self, name: str) -> tuple[str, ...]:
+        """Return why the node gets no tasks now; empty when it gets some."""
+        return closed_gates(self.registry.node(self.books.nodes[name]), self.limits)
+
     def cordon(self, name: str) -> None:
         """Give a node no more tasks; what runs there ends there."""
         self._known(name)

@@ -95,9 +95,9 @@ def event_line(event: Mapping[str, Any]) -> str:
 
 
 def show_tokens(tokens: Iterable[Mapping[str, Any]]) -> None:
-    """Print a line a token."""
+    """Print a line for each token that can still be used."""
     table = _table("ID", "ROLE", "NAME", "USES LEFT", "EXPIRES", "FROM", "POOLS")
-    for token in tokens:
+    for token in (token for token in tokens if token["uses"] > 0):
         table.add_row(
             token["identifier"],
             token["role"],

@@ -166,6 +166,7 @@ class Agent:
             tasks=self._supervisor.tasks,
             cpu_ours=sample.cpu_ours,
             round_trip=self._network.round_trip,
+            gates=self._link.gates,
         )
 
     def _end_strangers(self) -> None:

@@ -53,6 +53,8 @@ class Link:
         self._socket: WebSocketClientConnection | None = None
         self._sent: dict[int, float] = {}
         self._beat_seconds = 2.0
+        self.gates: tuple[str, ...] = ()
+        """Why the driver gives this node no tasks, as it last said."""
 
     async def converse(self) -> None:
         """Connect and speak until the connection ends; it always ends by an error.
@@ -132,6 +134,7 @@ class Link:
             sent = self._sent.pop(order.sequence, None)
             if sent is not None:
                 self._measured(time.monotonic() - sent)
+            self.gates = order.gates
             return
         if isinstance(order, protocol.Welcome):
             self._beat_seconds = order.beat_seconds

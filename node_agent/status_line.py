@@ -24,6 +24,8 @@ class View:
     cpu_ours: float
     round_trip: float
     """Seconds."""
+    gates: tuple[str, ...] = ()
+    """Why the driver gives it no tasks."""
 
 
 _WORDS = {
@@ -42,6 +44,8 @@ def state_words(view: View) -> str:
     doing = _WORDS[view.harvest]
     if view.harvest is Harvest.LENDING and not view.ready:
         doing = "starting its worker for"
+    elif view.harvest is Harvest.LENDING and view.gates:
+        doing = f"gets no tasks ({', '.join(view.gates)}), known to"
     return f"{view.name} · {doing} {view.driver}"
 
 

@@ -216,6 +216,10 @@ def test_round_trip_stays_within_what_was_measured(first: float, more: list[floa
             "laptop-7 · starting its worker for 10.0.0.1:8790 · 0 tasks · ours 0 % · rtt –",
         ),
         (
+            View("laptop-7", "10.0.0.1:8790", True, True, Harvest.LENDING, 0, 0.0, 0.003, ("is cordoned",)),
+            "laptop-7 · gets no tasks (is cordoned), known to 10.0.0.1:8790 · 0 tasks · ours 0 % · rtt 3 ms",
+        ),
+        (
             View("laptop-7", "10.0.0.1:8790", False, True, Harvest.LENDING, 2, 12.0, 0.003),
             "laptop-7 · looking for the driver at 10.0.0.1:8790",
         ),
