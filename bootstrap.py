@@ -25,6 +25,8 @@ SYSTEM_PACKAGES = {
     "xdotool": "xdotool",
     "ip": "iproute2",
     "dbus-daemon": "dbus-daemon",
+    "chromium": "chromium",
+    "node": "nodejs",
 }
 SYSTEM_LIBRARIES = {"libXss.so.1": "libxss1"}
 
@@ -121,6 +123,7 @@ def install(extra):
     with open(os.path.join(HERE, "pyproject.toml")) as file:
         wanted = HERE + "\n" + file.read()
     if os.path.exists(stamp) and open(stamp).read() == wanted:
+        link_panel()
         return
     say("Installing ComputeMesh and what it needs (the first time takes a minute or two)")
     command = [venv_python(), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-e"]
@@ -128,8 +131,36 @@ def install(extra):
         fail("the installation failed; the lines above say why")
     if run(["-m", "computemesh", "kernelspec", "install", "--sys-prefix"], quiet=True) != 0:
         fail('the Jupyter kernel "Python (ComputeMesh)" could not be installed')
+    link_panel()
     with open(stamp, "w") as file:
         file.write(wanted)
+
+
+def link_panel():
+    """Lay JupyterLab's panel where Jupyter looks: an editable installation brings the code alone, `pip install .` both.
+
+    Links where the system has them, so that what is built anew is seen at once.
+    """
+    ours = os.path.join(HERE, "jupyterlab_ext")
+    for source, target in (
+        (os.path.join(ours, "labextension"), "share/jupyter/labextensions/computemesh-lab"),
+        (
+            os.path.join(ours, "jupyter_server_config", "computemesh.json"),
+            "etc/jupyter/jupyter_server_config.d/computemesh.json",
+        ),
+    ):
+        target = os.path.join(VENV, *target.split("/"))
+        if os.path.realpath(target) == os.path.realpath(source):
+            continue
+        if os.path.isdir(target) and not os.path.islink(target):
+            shutil.rmtree(target)
+        elif os.path.lexists(target):
+            os.unlink(target)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        try:
+            os.symlink(source, target)
+        except OSError:
+            (shutil.copytree if os.path.isdir(source) else shutil.copy)(source, target)
 
 
 def install_system_packages():

@@ -6,12 +6,15 @@ Installing the package puts the same kernelspec (``kernelspec/kernel.json``) int
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
 from computemesh.errors import BadConfiguration
 
 NAME = "computemesh"
+LOGOS = ("logo-32x32.png", "logo-64x64.png", "logo-svg.svg")
+"""What Jupyter's launcher shows; beside ``kernel.json`` in ``kernelspec/``."""
 
 
 def spec_for(executable: str) -> dict[str, object]:
@@ -35,6 +38,8 @@ def install_kernelspec(*, user: bool, executable: str = sys.executable) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "kernel.json").write_text(json.dumps(spec_for(executable), indent=2) + "\n", "utf-8")
+        for logo in LOGOS:
+            shutil.copyfile(Path(__file__).with_name("kernelspec") / logo, folder / logo)
     except OSError as error:
         other = "--sys-prefix" if user else "--user"
         raise BadConfiguration(f"{folder} cannot be written ({error.strerror}): try {other}") from None

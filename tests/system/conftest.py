@@ -178,6 +178,14 @@ def client_of(house: House):
     return Client(house.client.status().scheduler, security=security, timeout=30)
 
 
+def waiting_for(file: str) -> str:
+    """Run as a task until `file` exists; at most a minute."""
+    deadline = time.monotonic() + 60
+    while not Path(file).exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return file
+
+
 def new_house(folder: Path) -> House:
     return House(folder, *free_ports(2))
 
