@@ -12,16 +12,24 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from .public import (
+        Executor,
+        Job,
         Mesh,
         MeshFuture,
         as_completed,
         cancel,
         connect,
         gather,
+        job,
+        jobs,
+        keep,
         nodes,
+        preset,
+        register_joblib,
         run,
         submit,
         task,
+        upload,
         why,
     )
     from .public import (
@@ -29,6 +37,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Executor",
+    "Job",
     "Mesh",
     "MeshFuture",
     "__version__",
@@ -36,11 +46,17 @@ __all__ = [
     "cancel",
     "connect",
     "gather",
+    "job",
+    "jobs",
+    "keep",
     "map",
     "nodes",
+    "preset",
+    "register_joblib",
     "run",
     "submit",
     "task",
+    "upload",
     "why",
 ]
 

@@ -8,7 +8,8 @@
     │   ├── NotTrusted          a certificate is missing, foreign, expired, revoked or of the wrong role
     │   └── Refused             the driver answered and said no (token, version, clock, rights, …)
     ├── NoMesh                  no mesh is known here: neither logged in nor given
-    ├── CannotShip              a variable or function cannot travel to a node
+    ├── NoSuchJob               a job is unknown on this mesh, or its results have been let go
+    ├── CannotShip              a variable, function or file cannot travel to a node
     ├── Interrupted             a cell was interrupted, cancelled or ran out of its time
     ├── TaskDied                the process of a task ended without a result, or its result cannot be sent
     └── MeshError               several runs of one cell or map failed
@@ -62,8 +63,12 @@ class NoMesh(ComputeMeshError):
     """No mesh is known on this machine."""
 
 
+class NoSuchJob(ComputeMeshError, LookupError):
+    """A job is unknown on this mesh, or its results have been let go."""
+
+
 class CannotShip(ComputeMeshError, TypeError):
-    """A variable or function cannot travel to a node."""
+    """A variable, function or file cannot travel to a node."""
 
 
 class Interrupted(ComputeMeshError):

@@ -6,11 +6,14 @@ what they are.
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, overload
+from contextlib import AbstractContextManager
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Parameters = ParamSpec("Parameters")
+Result_co = TypeVar("Result_co", covariant=True)
 
 
 class MeshFuture(Protocol):
@@ -115,8 +118,48 @@ def connect(
     raise NotImplementedError
 
 
+class Task(Protocol[Parameters, Result_co]):
+    """A function that says what it asks of a node: an ordinary function that can do a little more."""
+
+    __name__: str
+
+    def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result_co:
+        """Run it here, as ever."""
+
+    def submit(self, *args: Any, **kwargs: Any) -> MeshFuture:
+        """Run it on the mesh; as `mesh.submit`."""
+
+    def map(self, *iterables: Iterable[Any], **kwargs: Any) -> list[MeshFuture]:
+        """Run it once for each item; as `mesh.map`."""
+
+    def local(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Any:
+        """Run it here as a node would, on copies, so that what cannot travel is refused here already."""
+
+    def options(
+        self,
+        *,
+        cpu: float | str | None = None,
+        ram: int | str | None = None,
+        gpu: float | str | None = None,
+        vram: int | str | None = None,
+        cuda: float | str | None = None,
+        network: int | str | None = None,
+        battery: float | str | None = None,
+        pool: str | None = None,
+        packages: str | Iterable[str] | None = None,
+        replicas: int | None = None,
+        quorum: int | None = None,
+        checkpoint: bool | float | str | None = None,
+        retries: int | None = None,
+        timeout: float | str | None = None,
+        priority: int | None = None,
+        executor: str | None = None,
+    ) -> Task[Parameters, Result_co]:
+        """Return a variant that asks for something else; None takes a field away."""
+
+
 @overload
-def task(function: Function, /) -> Function: ...
+def task(function: Callable[Parameters, Result_co], /) -> Task[Parameters, Result_co]: ...
 @overload
 def task(
     *,
@@ -129,23 +172,122 @@ def task(
     battery: float | str | None = None,
     pool: str | None = None,
     packages: str | Iterable[str] | None = None,
+    replicas: int | None = None,
+    quorum: int | None = None,
+    checkpoint: bool | float | str | None = None,
     retries: int | None = None,
     timeout: float | str | None = None,
     priority: int | None = None,
     executor: str | None = None,
-) -> Callable[[Function], Function]: ...
+) -> Callable[[Callable[Parameters, Result_co]], Task[Parameters, Result_co]]: ...
 def task(*args: Any, **kwargs: Any) -> Any:
     """Say what a function asks of the node that runs it; it stays an ordinary function."""
     raise NotImplementedError
 
 
-def submit(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> MeshFuture:
+def submit(
+    function: Callable[..., Any], /, *args: Any, job: str | None = None, ttl: float | str | None = None, **kwargs: Any
+) -> MeshFuture:
     """Run one call on the mesh."""
     raise NotImplementedError
 
 
-def map(function: Callable[..., Any], /, *iterables: Iterable[Any], **kwargs: Any) -> list[MeshFuture]:  # noqa: A001
+def map(  # noqa: A001
+    function: Callable[..., Any],
+    /,
+    *iterables: Iterable[Any],
+    progress: bool = False,
+    job: str | None = None,
+    ttl: float | str | None = None,
+    **kwargs: Any,
+) -> list[MeshFuture]:
     """Run one call for each item."""
+    raise NotImplementedError
+
+
+class Job(Protocol):
+    """Some work on the mesh: its futures, how far it is, and how to end it."""
+
+    id: str
+    kind: str
+    title: str
+    kept: float | None
+
+    @property
+    def futures(self) -> list[MeshFuture]:
+        """Its futures, in order."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many of its tasks are finished, failed, running, waiting or gone."""
+
+    @property
+    def status(self) -> str:
+        """One word for all of them."""
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait and return the result, of a map the list of results."""
+
+    def cancel(self) -> None:
+        """End it."""
+
+    def forget(self) -> None:
+        """Keep it no longer."""
+
+
+def jobs() -> Sequence[Job]:
+    """Return this user's jobs, as a list that shows itself as a table."""
+    raise NotImplementedError
+
+
+def job(id: str | int) -> Job:  # noqa: A002 - what users call it
+    """Pick up a job by its number, or by the name that it is kept under."""
+    raise NotImplementedError
+
+
+def keep(futures: Any, name: str, *, ttl: float | str | None = None, kind: str = "map", title: str = "") -> Job:
+    """Keep futures on the mesh under a name after this process has ended."""
+    raise NotImplementedError
+
+
+class Uploads(Protocol):
+    """Files that go with runs."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Where they lie on a node, relative to a run's working directory."""
+
+    @property
+    def size(self) -> int:
+        """Bytes in all."""
+
+    def forget(self) -> None:
+        """Let runs that start from now on do without them."""
+
+
+def upload(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    to: str | None = None,
+    *,
+    limit: int | str | None = None,
+) -> Uploads:
+    """Send files and folders along with everything that runs on the mesh from now on."""
+    raise NotImplementedError
+
+
+class Executor(concurrent.futures.Executor):
+    """The mesh in the shape of `concurrent.futures`; its fields are those of `task`."""
+
+    def __init__(self, **fields: Any) -> None: ...
+
+
+def preset(name: str) -> AbstractContextManager[Any]:
+    """Apply settings for ``"many-small"``, ``"few-large"`` or ``"io"`` work."""
+    raise NotImplementedError
+
+
+def register_joblib() -> None:
+    """Make ``joblib.parallel_config(backend="mesh")`` work."""
     raise NotImplementedError
 
 

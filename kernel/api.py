@@ -5,21 +5,31 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from .joblib_hook import register_when_imported
+
 _HOMES = {
+    "Executor": "executor",
+    "Job": "jobs",
     "Mesh": "connection",
     "MeshFuture": "futures",
-    "as_completed": "tasks",
-    "cancel": "tasks",
+    "as_completed": "sending",
+    "cancel": "sending",
     "connect": "connection",
-    "gather": "tasks",
+    "gather": "sending",
+    "job": "jobs",
+    "jobs": "jobs",
+    "keep": "jobs",
     "load_ipython_extension_into": "extension",
-    "map": "tasks",
-    "nodes": "tasks",
+    "map": "sending",
+    "nodes": "sending",
+    "preset": "presets",
+    "register_joblib": "joblib_hook",
     "run": "magic",
-    "submit": "tasks",
+    "submit": "sending",
     "task": "tasks",
     "unload_ipython_extension_from": "extension",
-    "why": "tasks",
+    "upload": "uploads",
+    "why": "sending",
 }
 
 __all__ = list(_HOMES)
@@ -30,3 +40,6 @@ def __getattr__(name: str) -> Any:
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f".{home}", __package__), name)
+
+
+register_when_imported()

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
-import dask
-
 from computemesh import config
 from computemesh.errors import ComputeMeshError
-from computemesh.requirement import Requirement
 
-from .cell_run import Cell, CellFailed, Outcome, run_cell, shared_data
+from .cell_run import Cell, CellFailed, Outcome
+from .cell_tasks import Item, Options, Tasks, kept_future, submit_runs
 from .connection import Mesh
 from .futures import scheduler_gone
 from .interrupts import interrupt
@@ -24,38 +23,33 @@ from .live_output import LiveOutput, Screen
 from .progress_words import Progress, finished_text, lost_text
 from .shipping import Packed
 
-INLINE_BYTES = 50_000
-"""Shared values above this become a task of their own, so that each node gets them once."""
 TICK = 0.2
+MANY, TOGETHER = 10, 0.02
+"""With more open runs than that, ended ones are collected for so many seconds before they are fetched."""
+MOST_TOGETHER = 200
+WHY_SECONDS = 2.0
+"""Between two questions to the scheduler why nothing has started."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How a cell is to run."""
-
-    requirement: Requirement = field(default_factory=Requirement)
-    retries: int = 0
-    timeout: float | None = None
-    progress_after: float = 2.0
-    """Seconds; negative for never."""
-    priority: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One run of a cell."""
-
-    packed: Packed | None = None
-    """The loop's item; None for a single run."""
-    worker: str = ""
-    """The worker that it must run on, for ``--each``."""
+class Cancelled(Exception):
+    """Somebody has cancelled the cell from elsewhere."""
 
 
 class CellRun:
-    """All runs of one cell, from sending to the last outcome."""
+    """All runs of one cell, from sending to the last outcome.
+
+    `start` sends them; `outcomes` then shows and waits, in whichever thread the cell's output is to be printed from.
+    """
 
     def __init__(
-        self, mesh: Mesh, cell: Cell, shared: Packed, items: Sequence[Item], options: Options, screen: Screen
+        self,
+        mesh: Mesh,
+        cell: Cell,
+        shared: Packed,
+        items: Sequence[Item],
+        options: Options,
+        screen: Screen,
+        title_of: Callable[[str], str] = str,
     ) -> None:
         self._mesh = mesh
         self._client = mesh.client
@@ -64,134 +58,139 @@ class CellRun:
         self._items = items
         self._options = options
         self._screen = screen
-        self._output = LiveOutput(screen, prefixed=len(items) > 1)
-        self._futures: list[Any] = []
+        self.output = LiveOutput(
+            screen, len(items) > 1, options.cap_lines, options.cap_characters, title_of, options.handle
+        )
+        self._tasks = Tasks([], [])
+        self._keys: list[str] = []
         self._ended: SimpleQueue[int] = SimpleQueue()
         self._done: dict[int, Outcome | BaseException] = {}
+        self._listening = ExitStack()
+        self._messages: SimpleQueue[dict[str, Any]] = SimpleQueue()
+        self._cancelled = threading.Event()
         self._note = ""
         self._next_progress = float("inf")
         self._shown_progress = False
         self._start = time.monotonic()
+        self._next_why = self._start + TICK
+        self.kept: dict[int, dict[str, Any]] = {}
+        """For ``--keep``: each run's futures by name."""
 
     @property
     def keys(self) -> list[str]:
         """The Dask keys of the runs."""
-        return [future.key for future in self._futures]
+        return list(self._keys)
+
+    @property
+    def total(self) -> int:
+        """How many runs there are."""
+        return len(self._items)
+
+    def start(self) -> None:
+        """Send the runs."""
+        self._messages = self._listening.enter_context(self._mesh.outputs.listening(self._client, self._cell.run))
+        try:
+            with warnings.catch_warnings():
+                # The size was weighed against notebook.ship-limit; Dask's advice is for other graphs.
+                warnings.filterwarnings("ignore", message="Sending large graph")
+                self._tasks = submit_runs(self._client, self._cell, self._shared, self._items, self._options)
+        except BaseException:
+            self._listening.close()
+            raise
+        self._keys = [future.key for future in self._tasks.runs]
+        if self._options.progress_after >= 0:
+            self._next_progress = self._start + self._options.progress_after
+        for index, future in enumerate(self._tasks.outcomes):
+            future.add_done_callback(lambda _future, index=index: self._ended.put(index))
+
+    def cancel(self) -> None:
+        """Let the thread in `outcomes` stop all runs; may be called from any other."""
+        self._cancelled.set()
 
     def outcomes(self) -> list[Outcome | BaseException]:
-        """Run the cell and return what each run came to, in order of the items.
+        """Wait for all runs, show what they say, and return what each came to, in order of the items.
 
         Raises:
             KeyboardInterrupt: the user interrupted; the runs have been stopped.
+            Cancelled: `cancel` was called; the runs have been stopped.
         """
-        with self._mesh.outputs.listening(self._client, self._cell.run) as messages:
+        with self._listening:
             try:
-                with warnings.catch_warnings():
-                    # The size was weighed against notebook.ship-limit; Dask's advice is for other graphs.
-                    warnings.filterwarnings("ignore", message="Sending large graph")
-                    self._submit()
-                self._wait(messages)
-            except KeyboardInterrupt:
+                self._wait()
+            except (KeyboardInterrupt, Cancelled):
                 try:
-                    self._stop(messages)
+                    self._stop()
                 except KeyboardInterrupt:
                     self._screen.stopped("Interrupted twice: all runs are cancelled, and what they had bound is lost.")
                 raise
             finally:
-                self._client.cancel(self._futures) if len(self._done) < len(self._futures) else None
-                self._futures.clear()
+                if len(self._done) < self.total:
+                    self._client.cancel([*self._tasks.outcomes, *self._tasks.runs])
+                self._tasks.runs.clear()
+                self._tasks.outcomes.clear()
         if self._shown_progress:
             nodes = Counter(outcome.node for outcome in self._done.values() if isinstance(outcome, Outcome))
-            self._screen.finished(finished_text(len(self._items), time.monotonic() - self._start, nodes))
-        return [self._done[index] for index in range(len(self._items))]
+            self._screen.finished(finished_text(self.total, time.monotonic() - self._start, nodes))
+        return [self._done[index] for index in range(self.total)]
 
-    # ------------------------------------------------------------ sending
-
-    def _submit(self) -> None:
-        if self._options.progress_after >= 0:
-            self._next_progress = self._start + self._options.progress_after
-        prefix = f"cell_{_short_hash(self._cell.source.text)}"
-        shared: Any = self._shared.data
-        with dask.annotate(mesh=self._annotation()):
-            if len(self._items) > 1 and len(shared) > INLINE_BYTES:
-                with dask.annotate(mesh={}):
-                    shared = self._client.submit(
-                        shared_data, shared, key=f"{prefix}_names-{self._cell.run}", pure=False
-                    )
-            if len(self._items) > 1 and not any(item.worker for item in self._items):
-                self._futures = self._map(prefix, shared)
-            else:
-                self._futures = [self._one(prefix, shared, index) for index in range(len(self._items))]
-        for index, future in enumerate(self._futures):
-            future.add_done_callback(lambda _future, index=index: self._ended.put(index))
-
-    def _map(self, prefix: str, shared: Any) -> list[Any]:
-        count = len(self._items)
-        futures: list[Any] = self._client.map(
-            run_cell,
-            [self._cell] * count,
-            [shared] * count,
-            [item.packed.data if item.packed else None for item in self._items],
-            range(count),
-            # Futures in the packed values are numbered; Dask fills these arguments with their results.
-            [list(self._shared.futures)] * count,
-            [list(item.packed.futures) if item.packed else [] for item in self._items],
-            key=[f"{prefix}-{self._cell.run}-{index}" for index in range(count)],
-            retries=self._options.retries,
-            priority=self._options.priority,
-            pure=False,
-        )
-        return futures
-
-    def _one(self, prefix: str, shared: Any, index: int) -> Any:
-        item = self._items[index]
-        return self._client.submit(
-            run_cell,
-            self._cell,
-            shared,
-            item.packed.data if item.packed else None,
-            index,
-            list(self._shared.futures),
-            list(item.packed.futures) if item.packed else [],
-            key=f"{prefix}-{self._cell.run}-{index}",
-            workers=[item.worker] if item.worker else None,
-            retries=self._options.retries,
-            priority=self._options.priority,
-            pure=False,
-        )
-
-    def _annotation(self) -> dict[str, Any]:
-        asked: dict[str, Any] = {**self._options.requirement.to_spec(), "executor": "capsule"}
-        if self._options.timeout is not None:
-            # The cell interrupts itself in time and keeps what it has; this limit is for one that does not.
-            asked["timeout"] = self._options.timeout + 1.0
-        return asked
+    def progress(self) -> Progress:
+        """Return how far the runs are."""
+        done = dict(self._done)
+        running = {index: node for index, node in dict(self.output.nodes).items() if index not in done}
+        failed = sum(not isinstance(found, Outcome) or found.failure is not None for found in done.values())
+        seconds = time.monotonic() - self._start
+        bars = {index: bar for index, bar in dict(self.output.bars).items() if index in running}
+        return Progress(self.total, len(done), failed, running, seconds, self._note, bars)
 
     # ------------------------------------------------------------ waiting
 
-    def _wait(self, messages: SimpleQueue[dict[str, Any]]) -> None:
-        while len(self._done) < len(self._items):
-            self._show_waiting(messages)
-            try:
-                index = self._ended.get(timeout=0.02 if len(self._items) == 1 else 0.05)
-            except Empty:
-                self._show_progress()
-                continue
-            self._take(index, messages)
+    def _wait(self) -> None:
+        while len(self._done) < self.total:
+            self._show_waiting()
+            if self._cancelled.is_set():
+                raise Cancelled
+            for index, found in self._fetched(self._ended_now()):
+                self._take(index, found)
             self._show_progress()
 
-    def _take(self, index: int, messages: SimpleQueue[dict[str, Any]]) -> None:
-        """Fetch one ended run's outcome and print the last that it has to say."""
-        found = self._fetched(index)
+    def _ended_now(self) -> list[int]:
+        """Return the runs that have ended since, after a moment: fetched together, many cost little more than one."""
+        try:
+            ended = [self._ended.get(timeout=0.02 if self.total == 1 else 0.05)]
+        except Empty:
+            return []
+        if self.total - len(self._done) > MANY:
+            time.sleep(TOGETHER)
+        with suppress(Empty):
+            while len(ended) < MOST_TOGETHER:
+                ended.append(self._ended.get_nowait())
+        return ended
+
+    def _take(self, index: int, found: Outcome | BaseException) -> None:
+        """Note one ended run's outcome and print the last that it has to say."""
         self._done[index] = found
         if isinstance(found, Outcome):
-            self._drain(messages, index, found)
+            self._drain(index, found)
             for message in found.late:
-                self._output.display(index, message)
-        self._output.finish(index)
+                self.output.display(index, message)
+            if found.kept:
+                run = self._tasks.runs[index]
+                self.kept[index] = {name: kept_future(self._client, run, name) for name in found.kept}
+        self.output.finish(index)
 
-    def _fetched(self, index: int) -> Outcome | BaseException:
-        future = self._futures[index]
+    def _fetched(self, indices: Sequence[int]) -> Iterator[tuple[int, Outcome | BaseException]]:
+        """Fetch the outcomes of ended runs; those that ended well in one go."""
+        futures = {index: self._tasks.outcomes[index] for index in indices}
+        well = [index for index, future in futures.items() if future.status == "finished"]
+        found: dict[int, Outcome | BaseException] = {}
+        if len(well) > 1:
+            # What is lost meanwhile is asked for again, one by one, and says why.
+            with suppress(Exception):
+                found.update(zip(well, self._client.gather([futures[index] for index in well]), strict=True))
+        for index, future in futures.items():
+            yield index, found[index] if index in found else self._fetched_alone(future)
+
+    def _fetched_alone(self, future: Any) -> Outcome | BaseException:
         try:
             outcome: Outcome = future.result()
         except CellFailed as failed:
@@ -200,19 +199,19 @@ class CellRun:
             return scheduler_gone(error, self._mesh.lost_at) or error
         return outcome
 
-    def _drain(self, messages: SimpleQueue[dict[str, Any]], index: int, outcome: Outcome) -> None:
+    def _drain(self, index: int, outcome: Outcome) -> None:
         """Wait for the messages that the result has overtaken; a bound, since a node may die between them."""
         deadline = time.monotonic() + 2.0
-        while self._output.received(index) < outcome.messages:
+        while self.output.received(index) < outcome.messages:
             try:
-                self._output.show(messages.get(timeout=max(0.0, deadline - time.monotonic())))
+                self.output.show(self._messages.get(timeout=max(0.0, deadline - time.monotonic())))
             except Empty:
                 return
 
-    def _show_waiting(self, messages: SimpleQueue[dict[str, Any]]) -> None:
+    def _show_waiting(self) -> None:
         while True:
             try:
-                self._output.show(messages.get_nowait())
+                self.output.show(self._messages.get_nowait())
             except Empty:
                 return
 
@@ -222,53 +221,47 @@ class CellRun:
             return
         self._next_progress = now + (0.5 if self._shown_progress else TICK)
         self._shown_progress = True
-        running = {index: node for index, node in self._output.nodes.items() if index not in self._done}
-        if not running and not self._done:
-            self._note = self._why_waiting()
-            self._next_progress = now + 2.0
-        else:
+        if self.output.nodes or self._done:
             self._note = ""
-        failed = sum(not isinstance(found, Outcome) or found.failure is not None for found in self._done.values())
-        seconds = now - self._start
-        self._screen.progress(Progress(len(self._items), len(self._done), failed, running, seconds, self._note))
+        elif now >= self._next_why:
+            self._note = self._why_waiting()
+            self._next_why = now + WHY_SECONDS
+        self._screen.progress(self.progress())
 
     def _why_waiting(self) -> str:
         """Return why nothing has started, so that a request that cannot be met is not waited for in silence."""
         try:
-            answer = self._mesh.ask("mesh_why", key=self._futures[0].key)
+            answer = self._mesh.ask("mesh_why", key=self._keys[0])
         except (OSError, ComputeMeshError, ValueError, KeyError):
             return ""
         return str(answer.get("sentence", "")) if answer else ""
 
     # ------------------------------------------------------------ stopping
 
-    def _stop(self, messages: SimpleQueue[dict[str, Any]]) -> None:
+    def _stop(self) -> None:
         """Cancel what waits, interrupt what runs, and end what does not stop within the grace period."""
-        open_runs = [index for index in range(len(self._futures)) if index not in self._done]
-        started = [index for index in open_runs if index in self._output.nodes]
-        waiting = [index for index in open_runs if index not in self._output.nodes]
+        open_runs = [index for index in range(len(self._keys)) if index not in self._done]
+        started = [index for index in open_runs if index in self.output.nodes]
+        waiting = [index for index in open_runs if index not in self.output.nodes]
         if waiting:
-            self._client.cancel([self._futures[index] for index in waiting])
+            self._client.cancel([self._tasks.runs[index] for index in waiting])
         if started:
-            self._interrupt_runs([self._futures[index].key for index in started])
+            interrupt_runs(self._mesh, self._cell.run, [self._keys[index] for index in started])
         deadline = time.monotonic() + config.seconds("notebook.interrupt-grace") + 1.0
         left = set(started)
         while left and time.monotonic() < deadline:
-            self._show_waiting(messages)
+            self._show_waiting()
             try:
                 index = self._ended.get(timeout=0.05)
             except Empty:
                 continue
             if index in left:
                 left.discard(index)
-                self._take(index, messages)
+                self._take(index, self._fetched_alone(self._tasks.outcomes[index]))
         # A run that stopped by itself has an outcome; one that its node had to end has only an error.
         stopped = [index for index in started if isinstance(self._done.get(index), Outcome)]
         ended = [index for index in started if index not in stopped]
-        self._screen.stopped(lost_text(stopped, ended, len(waiting), len(self._items)))
-
-    def _interrupt_runs(self, keys: list[str]) -> None:
-        interrupt_runs(self._mesh, self._cell.run, keys)
+        self._screen.stopped(lost_text(stopped, ended, len(waiting), self.total))
 
 
 def interrupt_runs(mesh: Mesh, run: str, keys: list[str]) -> None:
@@ -276,9 +269,3 @@ def interrupt_runs(mesh: Mesh, run: str, keys: list[str]) -> None:
     signalled = mesh.ask("mesh_capsule_signal", keys=keys, how="interrupt") or ()
     if set(keys) - set(signalled):
         mesh.client.run(interrupt, run, on_error="ignore")
-
-
-def _short_hash(text: str) -> str:
-    import hashlib
-
-    return hashlib.sha256(text.encode()).hexdigest()[:6]

@@ -16,6 +16,8 @@ from types import CodeType
 _LOADS = frozenset({"LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"})
 _DELETES = frozenset({"DELETE_NAME", "DELETE_GLOBAL"})
 _STORES = frozenset({"STORE_NAME", "STORE_GLOBAL"})
+_PYTHONS_OWN = frozenset({"__annotations__", "__conditional_annotations__", "__doc__"})
+"""Names that Python itself sets for annotations and for a text in the first line."""
 _OPTIMIZED = 0x1
 """The flag of a function's code; a class body lacks it."""
 
@@ -47,7 +49,11 @@ def cell_names(source: str, target: str = "") -> CellNames:
     straight = True
     star = False
     block: set[str] = set()
+    guarded = _first_guarded(code)
     for step in dis.get_instructions(code):
+        if step.offset >= guarded:
+            # Inside `try` and `with` an exception may pass over a binding.
+            straight = False
         if step.is_jump_target or step.opname == "PUSH_EXC_INFO":
             # Control may come here from elsewhere: what was bound just before need not be.
             block.clear()
@@ -71,7 +77,19 @@ def cell_names(source: str, target: str = "") -> CellNames:
             binds |= inner.binds
             deletes |= inner.deletes
         star = star or _imports_all(step)
-    return CellNames(frozenset(reads - {"__annotations__"}), frozenset(binds), frozenset(deletes), star)
+    return CellNames(frozenset(reads - _PYTHONS_OWN), frozenset(binds - _PYTHONS_OWN), frozenset(deletes), star)
+
+
+def _first_guarded(code: CodeType) -> float:
+    """Return where the first instruction stands whose exceptions are caught; infinity without one."""
+    # Every coroutine as a whole turns StopIteration into an error; that catches nothing.
+    whole = {
+        step.offset
+        for step in dis.get_instructions(code)
+        if step.opname == "CALL_INTRINSIC_1" and "STOPITERATION" in str(step.argrepr)
+    }
+    entries = dis.Bytecode(code).exception_entries  # type: ignore[attr-defined]
+    return min((entry.start for entry in entries if entry.target not in whole), default=float("inf"))
 
 
 def target_names(target: str) -> tuple[str, ...]:

@@ -11,8 +11,10 @@ import inspect
 import sys
 import types
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 from computemesh.output import current
@@ -20,11 +22,12 @@ from computemesh.output import current
 from .cell_names import CellNames
 from .cell_source import VALUE, CellSource, compiled
 from .interrupts import Interruptible, in_own_process
-from .mime_bundles import mime_bundle
+from .mime_bundles import WIDGET_NOTE, is_widget, mime_bundle
 from .node_display import builtins_for_cell
 from .node_name import node_name
 from .node_output import Sink, capturing
-from .shipping import module_names, pack, unpack
+from .run_files import FILES, in_working_directory
+from .shipping import Packed, module_names, pack, unpack
 from .traceback_text import Failure, failure_from
 
 
@@ -42,6 +45,10 @@ class Cell:
     """What ``for TARGET in …`` binds; empty for a single run."""
     timeout: float | None = None
     """Seconds after which a run is interrupted."""
+    keep: bool = False
+    """Leave what it binds on the node; see `kept_values`."""
+    modules: tuple[tuple[str, str], ...] = ()
+    """Names of installed modules that it reads, with the modules' full names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +68,11 @@ class Outcome:
     """How the value shows where it cannot travel."""
     left: dict[str, str] = field(default_factory=dict)
     """Names that stayed on the node, and why."""
+    kept: dict[str, Packed | None] = field(default_factory=dict)
+    """What is kept on the node, by ``--keep``, under its name; the value of the last expression as `VALUE`.
+
+    The notebook learns the names alone.
+    """
     late: tuple[dict[str, Any], ...] = ()
     """Displays too large to be sent live."""
     messages: int = 0
@@ -121,19 +133,22 @@ def run_cell(
         try:
             with capturing(sink), running.interruptible(cell.timeout), _own_main(namespace):
                 cell.source.remember()
+                _import_modules(cell.modules, namespace)
                 namespace.update(unpack(shared, namespace, shared_values))
                 if item is not None:
                     _bind_target(cell.target, unpack(item, namespace, item_values), namespace)
+                files = namespace.pop(FILES, None)
                 before = frozenset(namespace)
                 try:
-                    _execute(compiled(cell.source), namespace)
+                    with in_working_directory(files):
+                        _execute(compiled(cell.source), namespace)
                 finally:
                     sink.figures()
         except BaseException as error:  # sys.exit() and an interrupt end a cell, not the process
             failure = error
         finally:
             running.finish()
-        outcome = _collected(outcome, cell, namespace, before)
+        outcome = _collected(outcome, cell, namespace, before, keep=cell.keep and failure is None)
     except KeyboardInterrupt as late:
         # The interrupt came while results were being packed: they are lost.
         running.finish()
@@ -161,10 +176,23 @@ def _namespace() -> dict[str, Any]:
     return namespace
 
 
+def _import_modules(modules: Sequence[tuple[str, str]], namespace: dict[str, Any]) -> None:
+    """Import before the names are unpacked: their classes may use the modules while their objects are made."""
+    for name, module in modules:
+        # What is missing here fails with its own words when it is unpacked.
+        with suppress(Exception):
+            namespace[name] = import_module(module)
+
+
 def _bind_target(target: str, item: Any, namespace: dict[str, Any]) -> None:
     namespace["__mesh_item__"] = item
-    exec(f"{target} = __mesh_item__", namespace)  # noqa: S102 - the user's own loop target
+    exec(_binding(target), namespace)  # noqa: S102 - the user's own loop target
     del namespace["__mesh_item__"]
+
+
+@lru_cache(maxsize=8)
+def _binding(target: str) -> types.CodeType:
+    return compile(f"{target} = __mesh_item__", "<item>", "exec")
 
 
 def _execute(code: types.CodeType, namespace: dict[str, Any]) -> None:
@@ -173,22 +201,29 @@ def _execute(code: types.CodeType, namespace: dict[str, Any]) -> None:
         asyncio.run(result)
 
 
-def _collected(outcome: Outcome, cell: Cell, namespace: dict[str, Any], before: frozenset[str]) -> Outcome:
-    """Pack what the cell bound and the value of its last expression."""
+def _collected(
+    outcome: Outcome, cell: Cell, namespace: dict[str, Any], before: frozenset[str], *, keep: bool
+) -> Outcome:
+    """Pack what the cell bound and the value of its last expression, or `keep` each by itself."""
     names = cell.names.binds
     if cell.names.star:
         names = names | {name for name in namespace if name not in before and not name.startswith("_")}
     found = {name: namespace[name] for name in sorted(names) if name in namespace}
     modules = module_names(found)
+    deleted = tuple(sorted(name for name in cell.names.deletes if name not in namespace))
+    if keep:
+        if VALUE in namespace:
+            found[VALUE] = namespace[VALUE]
+        kept, left = _kept({name: found[name] for name in found if name not in modules}, namespace)
+        return replace(outcome, kept=kept, modules=modules, left=left, deleted=deleted)
     data, left = _packed_names({name: found[name] for name in found if name not in modules}, namespace)
     value, value_shown = None, None
     if VALUE in namespace:
         try:
-            value = pack(namespace[VALUE], namespace).data
+            value = _travelling(namespace[VALUE], namespace)
         except Exception as error:  # pickling runs the user's own code
             value_shown = mime_bundle(namespace[VALUE])
             left = {**left, "the last expression's value": _reason(error)}
-    deleted = tuple(sorted(name for name in cell.names.deletes if name not in namespace))
     return replace(
         outcome, names=data, modules=modules, left=left, value=value, value_shown=value_shown, deleted=deleted
     )
@@ -197,6 +232,9 @@ def _collected(outcome: Outcome, cell: Cell, namespace: dict[str, Any], before: 
 def _packed_names(found: dict[str, Any], home: dict[str, Any]) -> tuple[bytes, dict[str, str]]:
     """Pack names together, so that what they share stays shared; leave out those that cannot travel."""
     left: dict[str, str] = {}
+    for name in [name for name, value in found.items() if is_widget(value)]:
+        left[name] = WIDGET_NOTE
+        del found[name]
     if not found:
         return b"", left
     try:
@@ -204,11 +242,31 @@ def _packed_names(found: dict[str, Any], home: dict[str, Any]) -> tuple[bytes, d
     except Exception:  # pickling runs the user's own code
         for name, value in list(found.items()):
             try:
-                pack(value, home)
+                _travelling(value, home)
             except Exception as error:
                 left[name] = _reason(error)
                 del found[name]
     return pack(found, home).data, left
+
+
+def _kept(found: dict[str, Any], home: dict[str, Any]) -> tuple[dict[str, Packed | None], dict[str, str]]:
+    """Pack each name by itself, since each may be wanted elsewhere."""
+    kept: dict[str, Packed | None] = {}
+    left: dict[str, str] = {}
+    for name, value in found.items():
+        try:
+            if is_widget(value):
+                raise TypeError(WIDGET_NOTE)  # noqa: TRY301 - told as what cannot be pickled is
+            kept[name] = pack(value, home)
+        except Exception as error:  # pickling runs the user's own code
+            left["the last expression's value" if name == VALUE else name] = _reason(error)
+    return kept, left
+
+
+def _travelling(value: Any, home: dict[str, Any]) -> bytes:
+    if is_widget(value):
+        raise TypeError(WIDGET_NOTE)
+    return pack(value, home).data
 
 
 def _reason(error: Exception) -> str:

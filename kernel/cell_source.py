@@ -1,4 +1,4 @@
-"""What a cell is as text: its parts, its compiled form, and what is refused before anything runs."""
+"""What a cell is as text: its parts and its compiled form."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import linecache
 import re
 import traceback
 from dataclasses import dataclass
+from functools import lru_cache
 from types import CodeType
 from typing import Any
 
-from .cell_names import cell_names, target_names
+from .cell_names import target_names
 
 VALUE = "__mesh_value__"
 """Under this name the value of a cell's last expression waits to be fetched."""
@@ -59,6 +60,7 @@ class CellSource:
         linecache.cache[self.filename] = (len(self.shown), None, self.lines(), self.filename)
 
 
+@lru_cache(maxsize=8)
 def compiled(source: CellSource) -> CodeType:
     """Return the body's code, which leaves the value of a last expression under `VALUE`.
 
@@ -93,27 +95,3 @@ def loop_parts(line: str) -> tuple[str, str] | None:
     if not names:
         raise BadCell(f"%%mesh {line}: the loop must bind a name, as in `%%mesh for seed in range(8)`")
     return target, items
-
-
-def check_plain(raw: str, text: str, own_names: frozenset[str]) -> None:
-    """Refuse what has no meaning on a node; `raw` is the cell as typed, `text` is what IPython makes of it.
-
-    Raises:
-        BadCell: a magic, a shell command or a question to the keyboard, named.
-    """
-    names = cell_names(text)
-    if "get_ipython" in names.reads:
-        raise BadCell(
-            f"{_offending_line(raw)}: magics and shell commands belong to the notebook and cannot run on a node. "
-            "Run them in a cell of their own, or use `subprocess.run([...])` inside the mesh cell"
-        )
-    if "input" in names.reads and "input" not in own_names:
-        raise BadCell("input() cannot ask on a node: ask in a cell of its own, and use the answer in the mesh cell")
-
-
-def _offending_line(raw: str) -> str:
-    for line in raw.splitlines():
-        text = line.strip()
-        if text.startswith(("%", "!")) or re.search(r"=\s*[!%]", text) or text.endswith("?"):
-            return f"`{text}`"
-    return "`get_ipython()`"

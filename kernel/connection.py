@@ -16,11 +16,14 @@ from computemesh.delegation import ask_again, delegated_identity, in_task
 from computemesh.errors import BadConfiguration, DriverError, DriverUnreachable, NoMesh, Refused
 from computemesh.identity import Identity, find_identity, home_folder
 
+from .local_modules import as_own_pickle
 from .node_list import NodeList, rows_from_dask, rows_from_mesh, rows_from_plugin
 from .output_router import OutputRouter
 from .placement_report import Placement, placement_from_dask, placement_from_mesh
 from .renewal import Renewal
+from .ship_once import ShipCache
 from .thread_tasks import own_of_thread_task
+from .uploads import Uploads
 
 RECONNECT_SECONDS = 30.0
 """How long work waits for a scheduler that is being restarted."""
@@ -32,6 +35,9 @@ class MeshClient(Client):
     """Dask's client, which remembers when its scheduler went away."""
 
     lost_at: float | None = None
+
+    def _graph_to_futures(self, expr: Any, *args: Any, **kwargs: Any) -> Any:
+        return super()._graph_to_futures(as_own_pickle(expr), *args, **kwargs)
 
     async def _reconnect(self) -> None:
         self.lost_at = time.time()
@@ -62,6 +68,8 @@ class Mesh:
         self._renewal: Renewal | None = None
         self._without_plugin = ""
         self.outputs = OutputRouter()
+        self.shipped = ShipCache()
+        self.uploads: Any = Uploads()
         if identity is not None:
             self._renewal = _renewal_of(identity)
             self._renewal.start()
@@ -138,6 +146,7 @@ class Mesh:
         """Close the connection; what others opened stays open."""
         if self._renewal is not None:
             self._renewal.stop()
+        self.shipped.clear()
         if self._owned:
             self._client.close()
         self.identity, self._address = None, ""
@@ -158,6 +167,7 @@ class Mesh:
         old, lost_at = self._client, self.lost_at
         self._client = _open(self.identity, RECONNECT_SECONDS)
         self._client.lost_at = lost_at
+        _inherit_default(old, self._client)
         # Its futures are lost already and say so; closing waits for a scheduler that is gone, so not here.
         threading.Thread(target=_closed, args=(old,), name="computemesh-close", daemon=True).start()
         self._renewal = _renewal_of(self.identity)
@@ -235,6 +245,7 @@ def connect(
             identity = delegated_identity() if home is None and in_task() else find_identity(home_folder(home))
             found = Mesh(_open(identity, wait), identity=identity)
         if _current is not None and _current._client is not found._client:
+            _inherit_default(_current._client, found._client)
             _current.close()
         _current, _failed = found, None
         return found
@@ -356,6 +367,12 @@ def _open(identity: Identity, wait: float) -> Any:
             f"The driver at {identity.driver} answers, but its scheduler at {status.scheduler} does not within "
             f"{wait:g} s ({error}): does a firewall block the port?"
         ) from None
+
+
+def _inherit_default(old: Any, new: Any) -> None:
+    """Let `new`, when it is closed, put Dask's configuration back to what it was before `old`, which ends first."""
+    if hasattr(old, "_set_config") and hasattr(new, "_set_config"):
+        old._set_config, new._set_config = new._set_config, old._set_config
 
 
 def _closed(client: Any) -> None:

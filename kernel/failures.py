@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from computemesh.errors import Interrupted, MeshError, TaskDied
@@ -74,8 +76,26 @@ def _in_our_words(error: BaseException) -> BaseException:
 
 def _lines(found: Outcome | BaseException, error: BaseException, title_of: Callable[[str], str]) -> list[str]:
     if isinstance(found, Outcome) and found.failure is not None and not isinstance(error, Interrupted):
-        return render(found.failure, title_of)
+        advice = advice_on(error, found.node)
+        return [*render(found.failure, title_of), *([advice] if advice else [])]
     return [f"{type(error).__name__}: {error}"]
+
+
+def advice_on(error: BaseException, node: str) -> str:
+    """Return what to do about a file that is here and not on the node; empty for all other errors."""
+    if not isinstance(error, FileNotFoundError) or not isinstance(error.filename, str) or not error.filename:
+        return ""
+    try:
+        here = Path(error.filename).exists()
+    except (OSError, ValueError):
+        return ""
+    if not here:
+        return ""
+    name = error.filename
+    return (
+        f"{name} is on this machine and not on node {node}: send it along with `%%mesh --file {shlex.quote(name)}`, or "
+        f"once for all with `mesh.upload({name!r})`"
+    )
 
 
 def _which(found: Outcome | BaseException) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from distributed import CancelledError, Future
@@ -19,6 +20,9 @@ class MeshFuture(Future):
             return await super()._result(raiseit)
         except CancelledError as error:
             raise _clear(error, getattr(self.client, "lost_at", None)) from None
+        except FileNotFoundError as error:
+            note_file(error)
+            raise
 
     def __reduce__(self) -> tuple[Any, ...]:
         # On the nodes it is Dask's own: they need not know this class.
@@ -50,12 +54,22 @@ def _clear(error: CancelledError, lost_at: float | None) -> BaseException:
     return scheduler_gone(error, lost_at) or Interrupted(f"The task {getattr(error, 'key', '')} was cancelled")
 
 
+def note_file(error: FileNotFoundError) -> None:
+    """Note on an error from a node what to do when the file exists here."""
+    name = error.filename
+    if isinstance(name, str) and Path(name).exists() and not getattr(error, "__notes__", None):
+        error.add_note(f"The file exists here, not on the node: `mesh.upload({name!r})` sends it along with all runs")
+
+
 def gather_all(client: Any, futures: Any, errors: str = "raise") -> Any:
     """Return the results of nested futures, as Dask's `gather`, with our error for a lost scheduler."""
     try:
         return client.gather(futures, errors=errors)
     except CancelledError as error:
         raise _clear(error, getattr(client, "lost_at", None)) from None
+    except FileNotFoundError as error:
+        note_file(error)
+        raise
 
 
 def flat(futures: Any) -> Sequence[Any]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 import sysconfig
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import cloudpickle
 
@@ -43,17 +46,48 @@ def _local_modules() -> list[ModuleType]:
     return found
 
 
+_registering = threading.RLock()
+
+
 @contextmanager
 def by_value() -> Iterator[None]:
     """Let cloudpickle send what comes from the user's own modules by value within the block."""
-    registered = []
-    already = cloudpickle.list_registry_pickle_by_value()
-    for module in _local_modules():
-        if module.__name__ not in already:
-            cloudpickle.register_pickle_by_value(module)
-            registered.append(module)
-    try:
-        yield
-    finally:
-        for module in registered:
-            cloudpickle.unregister_pickle_by_value(module)
+    with _registering:
+        registered = []
+        already = cloudpickle.list_registry_pickle_by_value()
+        for module in _local_modules():
+            if module.__name__ not in already:
+                cloudpickle.register_pickle_by_value(module)
+                registered.append(module)
+        try:
+            yield
+        finally:
+            for module in registered:
+                # `%autoreload` and re-imports may have put another module in its place.
+                if module.__name__ in cloudpickle.list_registry_pickle_by_value():
+                    cloudpickle.unregister_pickle_by_value(module)
+
+
+def as_own_pickle(graph: Any) -> Any:
+    """Return a Dask graph in a form that pickles what comes from the user's own modules by value.
+
+    Dask's own pickling prefers plain pickle, which would send such functions as names that the nodes do not know.
+    """
+    return _ByValue(graph) if _local_modules() else graph
+
+
+class _ByValue:
+    """Something that cloudpickle pickles, even inside a plain pickle; comes back as itself."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        buffers: list[pickle.PickleBuffer] = []
+        with by_value():
+            data = cloudpickle.dumps(self._value, protocol=5, buffer_callback=buffers.append)
+        return _loaded, (data, buffers)
+
+
+def _loaded(data: bytes, buffers: list[Any]) -> Any:
+    return pickle.loads(data, buffers=buffers)  # noqa: S301 - as Dask itself unpickles graphs

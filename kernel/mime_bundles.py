@@ -7,6 +7,12 @@ import io
 import sys
 from typing import Any
 
+WIDGET = "application/vnd.jupyter.widget-view+json"
+WIDGET_NOTE = (
+    "Widgets need a kernel beside them and cannot live on a node: their text is shown. Make the widget in the "
+    "notebook and the data for it on the node"
+)
+
 _METHODS = (
     ("_repr_html_", "text/html"),
     ("_repr_markdown_", "text/markdown"),
@@ -38,6 +44,8 @@ def mime_of(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
             shown, metadata[mime] = shown
         if shown is not None:
             data[mime] = base64.b64encode(shown).decode() if isinstance(shown, bytes) else shown
+    # The widget's state is in this process; a view of it in the notebook would find no model.
+    data.pop(WIDGET, None)
     if not data and _is_figure(value):
         data["image/png"] = _figure_png(value)
     data.setdefault("text/plain", repr(value))
@@ -58,6 +66,11 @@ def mime_bundle(value: Any) -> dict[str, Any]:
         return mime_of(value)[0]
     except Exception as error:  # a user's repr may raise anything
         return {"text/plain": f"<{type(value).__name__} whose repr failed: {error}>"}
+
+
+def is_widget(value: Any) -> bool:
+    """Return whether `value` is a Jupyter widget, which lives in the process that made it."""
+    return any(base.__module__.startswith("ipywidgets.") for base in type(value).__mro__)
 
 
 def _is_figure(value: Any) -> bool:

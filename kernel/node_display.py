@@ -6,7 +6,7 @@ import builtins
 import os
 from typing import Any
 
-from .mime_bundles import mime_of
+from .mime_bundles import WIDGET, WIDGET_NOTE, is_widget, mime_of
 from .node_output import current_sink
 
 
@@ -25,7 +25,9 @@ def display(
     """IPython's ``display`` for code that runs on a node: what it shows appears in the notebook."""
     sink = current_sink()
     if sink is None:
-        raise RuntimeError("display() was called outside a cell")
+        # In a process that the cell has forked: its prints come home, its pictures do not.
+        print(*values)
+        return None
     if clear:
         sink.clear(wait=True)
     identity = None
@@ -35,6 +37,8 @@ def display(
         identity = transient.get("display_id")
     for value in values:
         data, own = (dict(value), {}) if raw else mime_of(value)
+        if data.pop(WIDGET, None) is not None or is_widget(value):
+            sink.note(WIDGET_NOTE)
         if include:
             data = {mime: shown for mime, shown in data.items() if mime in include}
         if exclude:
@@ -59,5 +63,13 @@ class DisplayHandle:
 
 
 def builtins_for_cell() -> dict[str, Any]:
-    """Return the builtins that a cell sees: Python's, and `display` as in a notebook."""
-    return {**vars(builtins), "display": display}
+    """Return the builtins that a cell sees: Python's, `display` as in a notebook, and nothing that waits for keys."""
+    return {**vars(builtins), "display": display, "input": _no_input, "breakpoint": _no_breakpoint}
+
+
+def _no_input(*_: Any) -> str:
+    raise RuntimeError("input() cannot ask on a node: ask in a cell of its own, and use the answer in the mesh cell")
+
+
+def _no_breakpoint(*_: Any, **__: Any) -> None:
+    raise RuntimeError("breakpoint() cannot stop on a node: run the cell without %%mesh to step through it")

@@ -33,6 +33,9 @@ class NodeRow:
     worker: str = ""
     """Address of its Dask worker; empty while it has none."""
     pools: tuple[str, ...] = ()
+    vram: int = 0
+    """Bytes of memory of its largest GPU."""
+    os: str = ""
 
 
 HEADINGS = ("node", "site", "state", "cores", "RAM", "GPU", "load", "score")
@@ -123,6 +126,8 @@ def _row_from_mesh(node: Mapping[str, Any]) -> NodeRow:
         site=facts.get("site", ""),
         worker=node.get("worker", ""),
         pools=tuple(facts.get("pools") or ()),
+        vram=max((int(gpu["vram"]) for gpu in facts.get("gpus") or ()), default=0),
+        os=str(facts.get("os", "")),
     )
 
 

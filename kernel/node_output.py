@@ -8,14 +8,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
 from .display_hooks import watch_ipython
+from .interrupts import in_own_process
 from .mime_bundles import mime_of
+from .node_descriptors import DescriptorCapture
+from .node_warnings import watch_warnings
 
-BATCH_SECONDS = 0.1
+BATCH_SECONDS = 0.05
 BATCH_CHARACTERS = 16_000
 """A live message is at most about this long, since the scheduler keeps the last thousand of a topic."""
 LIVE_BYTES = 64_000
@@ -23,6 +26,7 @@ LIVE_BYTES = 64_000
 
 _sink: ContextVar[Sink | None] = ContextVar("computemesh_sink", default=None)
 _process_sink: Sink | None = None
+_process_descriptors: DescriptorCapture | None = None
 
 
 class Sink:
@@ -30,6 +34,7 @@ class Sink:
 
     def __init__(self, emit: Callable[[str, Mapping[str, Any]], None], topic: str, run: str, index: int) -> None:
         self._emit = emit
+        self.process = os.getpid()
         self._topic = topic
         self._about = {"run": run, "index": index}
         self._lock = threading.RLock()
@@ -48,7 +53,7 @@ class Sink:
             self._put(message)
 
     def text(self, stream: str, text: str) -> None:
-        """Take printed text; it leaves within a tenth of a second."""
+        """Take printed text; it leaves within a twentieth of a second."""
         with self._lock:
             self._pending.append((stream, text))
             self._characters += len(text)
@@ -81,6 +86,10 @@ class Sink:
     def clear(self, wait: bool) -> None:
         """Clear the cell's output."""
         self.send({"kind": "clear", "wait": wait})
+
+    def note(self, text: str) -> None:
+        """Say something that the notebook shows once, however many runs say it."""
+        self.send({"kind": "note", "text": text})
 
     def figures(self) -> None:
         """Display and close the matplotlib figures that the cell has left open."""
@@ -141,18 +150,34 @@ class _Stream(io.TextIOBase):
 
     def __init__(self, name: str, stock: Any) -> None:
         self._name = name
+        self._rest = ""
         self.stock = stock
 
     def write(self, text: str) -> int:
         sink = current_sink()
         if sink is None:
-            self.stock.write(text)
+            self._write_past(text)
         elif text:
+            if _process_descriptors is not None:
+                _process_descriptors.drain()
             sink.text(self._name, str(text))
         return len(text)
 
     def flush(self) -> None:
         if current_sink() is None:
+            rest, self._rest = self._rest, ""
+            self.stock.write(rest)
+            self.stock.flush()
+
+    def _write_past(self, text: str) -> None:
+        """Write outside a cell, or in a process that a cell has forked: there whole lines, as others write too."""
+        if _process_descriptors is None:
+            self.stock.write(text)
+            return
+        lines, end, rest = (self._rest + text).rpartition("\n")
+        self._rest = rest
+        if end:
+            self.stock.write(lines + end)
             self.stock.flush()
 
     def writable(self) -> bool:
@@ -178,31 +203,51 @@ _captures_lock = threading.Lock()
 
 
 def current_sink() -> Sink | None:
-    """Return the sink of the run that this thread belongs to."""
-    return _sink.get() or _process_sink
+    """Return the sink of the run that this thread belongs to.
+
+    A process that the cell has forked has none: its copy would write into the middle of the parent's messages. What
+    it prints goes to its descriptors, which the parent reads.
+    """
+    found = _sink.get() or _process_sink
+    return found if found is None or found.process == os.getpid() else None
 
 
 @contextmanager
 def capturing(sink: Sink) -> Iterator[None]:
     """Send what is printed and displayed within the block to `sink`.
 
-    In a process of its own, all threads' output counts; in a shared one, only this thread's.
+    In a process of its own, all threads' output counts, and that of C libraries and subprocesses; in a shared one,
+    only this thread's.
     """
-    global _process_sink  # one process, one task: that is what a capsule is
-    alone = threading.current_thread() is threading.main_thread()
+    global _process_sink, _process_descriptors  # one process, one task: that is what a capsule is
+    alone = in_own_process()
     token = _sink.set(sink)
     if alone:
         _process_sink = sink
+        _process_descriptors = DescriptorCapture(sink.text)
+        _process_descriptors.start()
     _replace_streams()
     _headless_figures(alone)
     watch_ipython()
+    watch_warnings()
     try:
         yield
     finally:
+        if _process_descriptors is not None and alone:
+            _flush_stock()
+            _process_descriptors.stop()
+            _process_descriptors = None
         _restore_streams()
         if alone:
             _process_sink = None
         _sink.reset(token)
+
+
+def _flush_stock() -> None:
+    """Send what went past us into Python's own streams, such as ``sys.stdout.buffer``."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            (stream.stock if isinstance(stream, _Stream) else stream).flush()
 
 
 def _replace_streams() -> None:
@@ -229,3 +274,6 @@ def _headless_figures(alone: bool) -> None:
     """Let matplotlib draw for the notebook, unless this process has chosen its backend already."""
     if alone or ("matplotlib.pyplot" not in sys.modules and "IPython" not in sys.modules):
         os.environ["MPLBACKEND"] = "module://computemesh.kernel.figures"
+    if "plotly" not in sys.modules:
+        # Else `fig.show()` would look for a browser on the node.
+        os.environ.setdefault("PLOTLY_RENDERER", "plotly_mimetype")

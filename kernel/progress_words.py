@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
+
+BARS = 12
+"""Progress bars shown at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,8 @@ class Progress:
     seconds: float
     note: str = ""
     """Why nothing runs yet, if that is so."""
+    bars: Mapping[int, str] = field(default_factory=dict)
+    """Lines that runs are rewriting now, such as progress bars."""
 
     @property
     def waiting(self) -> int:
@@ -51,7 +56,16 @@ def progress_html(progress: Progress) -> str:
     bar = ""
     if progress.total > 1:
         bar = f"<progress max='{progress.total}' value='{progress.done}' style='width:16em'></progress> "
-    return f"<div role='status'>{bar}<small>{escape(progress_text(progress))}</small></div>"
+    lines = bar_lines(progress)
+    bars = f"<pre style='margin:0'>{escape(chr(10).join(lines))}</pre>" if lines else ""
+    return f"<div role='status'>{bar}<small>{escape(progress_text(progress))}</small>{bars}</div>"
+
+
+def bar_lines(progress: Progress) -> list[str]:
+    """Return one line for each run that shows a bar, and no more than a screen has."""
+    shown = sorted(progress.bars.items())
+    lines = [f"[{progress.running.get(index, '?')}] {text}" for index, text in shown[:BARS]]
+    return [*lines, f"and {len(shown) - BARS} more"] if len(shown) > BARS else lines
 
 
 def finished_text(total: int, seconds: float, per_node: Mapping[str, int]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .live_output import Screen
-from .progress_words import Progress, progress_html, progress_text
+from .progress_words import Progress, bar_lines, progress_html, progress_text
 
 
 class NotebookScreen:
@@ -41,7 +41,8 @@ class NotebookScreen:
 
     def progress(self, progress: Progress) -> None:
         """Show or renew the progress line."""
-        self._show({"text/html": progress_html(progress), "text/plain": progress_text(progress)})
+        plain = "\n".join([progress_text(progress), *bar_lines(progress)])
+        self._show({"text/html": progress_html(progress), "text/plain": plain})
 
     def finished(self, text: str) -> None:
         """Replace the progress line by its last word."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Mapping
-from types import FunctionType
+from dataclasses import replace
+from types import CodeType, FunctionType
 from typing import Any
 
 from computemesh.errors import CannotShip
 from computemesh.gates import in_words
 
+from .blobs import LARGE
 from .cell_names import globals_of
-from .shipping import Packed, pack
+from .shipping import Packed, Packer, Part, imported_by, pack
 
 NOTEBOOK_ONLY = frozenset({"In", "Out", "exit", "quit", "get_ipython", "display", "_ih", "_oh", "_dh"})
 """Names that every notebook has and that mean nothing on a node."""
@@ -32,30 +34,47 @@ def names_to_ship(reads: Iterable[str], home: Mapping[str, Any]) -> frozenset[st
     return frozenset(found)
 
 
-def pack_names(reads: Iterable[str], home: dict[str, Any], limit: int) -> Packed:
+def pack_names(reads: Iterable[str], home: dict[str, Any], limit: int, code: CodeType | None = None) -> Packed:
     """Pack the names that the cell reads, and what they use in turn.
+
+    Args:
+        reads: the names.
+        home: the notebook's globals.
+        limit: bytes in all that may go.
+        code: the cell's own code; the local modules that it imports go along.
 
     Raises:
         CannotShip: a variable cannot travel or is too big, named.
     """
     names = names_to_ship(reads, home)
-    _refuse_big(names, home, limit)
-    while True:
-        try:
-            packed = pack({name: home[name] for name in sorted(names)}, home, local_modules=True)
-        except Exception as error:  # pickling runs the user's own code
-            raise _culprit(names, home, error) from None
+    parts = _packed_in_order(sorted(names), home, limit)
+    first_small = next((number for number, part in enumerate(parts[0]) if len(part.stream) < LARGE), len(parts[0]))  # type: ignore[arg-type]
+    if any(len(part.stream) >= LARGE for part in parts[0][first_small:]):  # type: ignore[arg-type]
+        # A pickle refers back by number. With the large ones first, what is small may change and they stay the same,
+        # so that they need not be sent anew.
+        by_size = sorted(parts[0], key=lambda part: (len(part.stream) < LARGE, part.name))  # type: ignore[arg-type]
+        parts = _packed_in_order([part.name for part in by_size], home, limit)
+    packed = replace(parts[1].packed(named=True), variables=True)
+    return packed if code is None else replace(packed, imports=packed.imports | imported_by(code))
+
+
+def _packed_in_order(names: Iterable[str], home: dict[str, Any], limit: int) -> tuple[list[Part], Packer]:
+    packer = Packer(home, local_modules=True)
+    parts: list[Part] = []
+    waiting = list(names)
+    _refuse_big(waiting, home, limit)
+    while waiting:
+        for name in waiting:
+            try:
+                parts.append(packer.add(name, home[name]))
+            except Exception as error:  # pickling runs the user's own code
+                raise _cannot_send(name, home[name], error) from None
+            _refuse_sum(parts, limit)
         # Methods and closures show what they use only when they are pickled.
-        further = names_to_ship(packed.needs, home) - names
-        if not further:
-            break
-        names |= further
-        _refuse_big(further, home, limit)
-    if len(packed.data) > limit:
-        sizes = {name: len(pack(home[name], home, local_modules=True).data) for name in names}
-        name = max(sizes, key=lambda each: sizes[each])
-        raise _too_big(name, sizes[name], len(packed.data), limit)
-    return packed
+        known = {part.name for part in parts}
+        waiting = sorted(names_to_ship(packer.needs, home) - known)
+        _refuse_big(waiting, home, limit)
+    return parts, packer
 
 
 def pack_item(item: Any, home: dict[str, Any], number: int) -> Packed:
@@ -85,6 +104,14 @@ def _refuse_big(names: Iterable[str], home: Mapping[str, Any], limit: int) -> No
             raise _too_big(name, size, size, limit)
 
 
+def _refuse_sum(parts: Iterable[Part], limit: int) -> None:
+    sizes = {part.name: part.size for part in parts}
+    total = sum(sizes.values())
+    if total > limit:
+        name = max(sizes, key=lambda each: sizes[each])
+        raise _too_big(name, sizes[name], total, limit)
+
+
 def _too_big(name: str, size: int, total: int, limit: int) -> CannotShip:
     whole = f" of {in_words(total)} in all" if total != size else ""
     return CannotShip(
@@ -93,16 +120,10 @@ def _too_big(name: str, size: int, total: int, limit: int) -> CannotShip:
     )
 
 
-def _culprit(names: Iterable[str], home: dict[str, Any], error: Exception) -> CannotShip:
-    for name in sorted(names):
-        try:
-            pack(home[name], home, local_modules=True)
-        except Exception as own:  # pickling runs the user's own code
-            return CannotShip(
-                f"Cannot send `{name}`, {_kind(home[name])}, to the mesh: {own}. Make it inside the mesh cell, or "
-                "leave it out"
-            )
-    return CannotShip(f"Cannot send what this cell reads to the mesh: {error}")
+def _cannot_send(name: str, value: Any, error: Exception) -> CannotShip:
+    return CannotShip(
+        f"Cannot send `{name}`, {_kind(value)}, to the mesh: {error}. Make it inside the mesh cell, or leave it out"
+    )
 
 
 def _kind(value: Any) -> str:

@@ -1,30 +1,51 @@
-"""The SDK: ``@mesh.task`` says what a function asks of a node; ``submit``, ``map`` and their kin send it there."""
+"""``@mesh.task``: says what a function asks of the node that runs it, and leaves an ordinary function behind."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from types import FunctionType
+from typing import Any
 
 from computemesh.errors import BadRequirement
 from computemesh.requirement import FIELDS
 from computemesh.task_spec import OPTIONS, task_spec_from
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-LATER = ("replicas", "quorum", "checkpoint")
-KNOWN = frozenset({*FIELDS, *OPTIONS, "priority"})
+LATER = {"replicas": 1, "quorum": 1, "checkpoint": False}
+"""Fields whose engines come with a later release, and the value that asks nothing, which is accepted."""
+KNOWN = frozenset({*FIELDS, *OPTIONS, "priority", *LATER})
 ATTRIBUTE = "__mesh__"
 """Where a decorated function carries what it asks; the scheduler plugin reads it there."""
 PRIORITY = "__mesh_priority__"
 """Where it carries its priority, which is Dask's business and not the plugin's."""
 
 
-def task(function: Any = None, /, **asked: Any) -> Any:
+def task(
+    function: Any = None,
+    /,
+    *,
+    cpu: float | str | None = None,
+    ram: int | str | None = None,
+    gpu: float | str | None = None,
+    vram: int | str | None = None,
+    cuda: float | str | None = None,
+    network: int | str | None = None,
+    battery: float | str | None = None,
+    pool: str | None = None,
+    packages: str | Iterable[str] | None = None,
+    replicas: int | None = None,
+    quorum: int | None = None,
+    checkpoint: bool | float | str | None = None,
+    retries: int | None = None,
+    timeout: float | str | None = None,
+    priority: int | None = None,
+    executor: str | None = None,
+) -> Any:
     """Say what a function asks of the node that runs it. The function stays an ordinary function.
 
     It can be called as before, and works in `mesh.submit`, `mesh.map`, `dask.delayed`, `map_blocks` and
-    `client.submit` alike; wherever it runs as a task of the mesh, its requirements count.
+    `client.submit` alike; wherever it runs as a task of the mesh, its requirements count. It gains ``.submit(…)`` and
+    ``.map(…)``, as `mesh.submit` and `mesh.map`; ``.local(…)``, which runs it here as a node would, so that what
+    cannot travel is refused here already; and ``.options(…)``, a variant that asks for something else.
 
     Args:
         function: the function, when the decorator is used without arguments.
@@ -37,24 +58,26 @@ def task(function: Any = None, /, **asked: Any) -> Any:
         battery: least charge in percent of a node on battery.
         pool: the name of a pool that the node must be in.
         packages: Python packages, such as ``["torch>=2.4"]``.
+        replicas: how many nodes run it at once, the first to finish counts. Only 1 so far.
+        quorum: how many nodes must agree on the result. Only 1 so far.
+        checkpoint: save its state, as often as ``"5 min"`` says. Only False so far.
         retries: how often to run it again after it raised.
-        timeout: seconds after which it is ended; it then runs in a capsule.
+        timeout: seconds, or ``"10 min"``, after which it is ended; it then runs in a capsule.
         priority: higher goes first among this user's tasks.
         executor: ``"capsule"`` for a process of its own, ``"thread"`` for the worker's threads.
 
     Raises:
         BadRequirement: a value makes no sense, or nothing can be decorated with it; names the value.
     """
-    spec = _checked(asked)
+    asked = {name: value for name, value in locals().items() if name != "function"}
+    spec = checked(asked)
 
-    def decorate(target: Function) -> Function:
+    def decorate(target: Any) -> Any:
         bare: Any = target.__func__ if isinstance(target, staticmethod | classmethod) else target
         if isinstance(bare, type) or not callable(bare):
             raise BadRequirement(f"@mesh.task decorates functions and methods, not {_named(target)}")
         try:
-            setattr(bare, ATTRIBUTE, {name: value for name, value in spec.items() if name != "priority"})
-            if "priority" in spec:
-                setattr(bare, PRIORITY, spec["priority"])
+            _mark(bare, spec)
         except AttributeError:
             raise BadRequirement(
                 f"@mesh.task cannot mark {_named(target)}: wrap it in a function of your own"
@@ -64,92 +87,107 @@ def task(function: Any = None, /, **asked: Any) -> Any:
     return decorate if function is None else decorate(function)
 
 
-def submit(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """Run ``function(*args, **kwargs)`` on the mesh and return a `MeshFuture` of its result.
-
-    Keywords that `task` knows (``cpu=4``, ``ram="8GB"``, ``retries=2`` …) are for the mesh, unless the function has
-    a parameter of that name; they count over those of its ``@mesh.task``. Futures among the arguments arrive as
-    their values.
-
-    Raises:
-        BadRequirement: a value makes no sense; names it.
-        DriverError: the mesh cannot be reached.
-    """
-    from .connection import current
-    from .futures import mesh_future
-
-    spec, passed, options = _asked_of(function, kwargs)
-    client = current().client
-    with _annotated(spec):
-        return mesh_future(client.submit(_as_task(function), *args, **passed, **options))
+def _mark(function: Any, spec: Mapping[str, Any]) -> None:
+    setattr(function, ATTRIBUTE, {name: value for name, value in spec.items() if name != "priority"})
+    if "priority" in spec:
+        setattr(function, PRIORITY, spec["priority"])
+    elif hasattr(function, PRIORITY):
+        delattr(function, PRIORITY)
+    for verb in (Submit, Map, Local, Options):
+        setattr(function, verb.__name__.lower(), verb(function))
 
 
-def map(function: Callable[..., Any], /, *iterables: Iterable[Any], **kwargs: Any) -> list[Any]:  # noqa: A001
-    """Run `function` once for each item (for each row of items with several iterables); return the futures in order.
-
-    Keywords as in `submit`.
-    """
-    from .connection import current
-    from .futures import mesh_future
-
-    if not iterables:
-        raise TypeError("mesh.map needs something to go over: mesh.map(function, items)")
-    spec, passed, options = _asked_of(function, kwargs)
-    client = current().client
-    with _annotated(spec):
-        futures = client.map(_as_task(function), *[list(items) for items in iterables], **passed, **options)
-    return [mesh_future(future) for future in futures]
+# ---------------------------------------------------------------- what a decorated function can do
 
 
-def gather(futures: Any, errors: str = "raise") -> Any:
-    """Wait for futures, nested as you like, and return their results in the same shape.
+class _Verb:
+    """Something that a decorated function can do; called like a method of the function."""
 
-    Args:
-        futures: a future, or lists, tuples, sets and dicts of futures.
-        errors: ``"raise"``, or ``"skip"`` to leave failed ones out.
-    """
-    from .connection import current
-    from .futures import flat, gather_all
+    __slots__ = ("function",)
 
-    found = flat(futures)
-    # Their own client knows why they are lost, even while a new one is being opened.
-    return gather_all(found[0].client if found else current().client, futures, errors)
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.function,)
 
-def as_completed(futures: Iterable[Any], *, with_results: bool = False) -> Iterator[Any]:
-    """Yield futures as they finish, or ``(future, result)`` pairs."""
-    import distributed
+    def __repr__(self) -> str:
+        return f"<{_named(self.function)}.{type(self).__name__.lower()}>"
 
-    from .futures import MeshFuture
+    def _fits(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        import inspect
 
-    given = list(futures)
-    by_key = {future.key: future for future in given}
-    loop = given[0].client.loop if given else None
-    for future in distributed.as_completed(given, loop=loop) if given else ():
-        own = by_key.get(future.key, future)
-        yield (own, own.result()) if with_results and isinstance(own, MeshFuture) else own
+        try:
+            inspect.signature(self.function).bind(*args, **kwargs)
+        except TypeError as error:
+            name = _named(self.function)
+            own = name.rpartition(".")[2]
+            hint = f"; for a method use `mesh.submit(object.{own}, …)`" if "." in name.replace("<locals>.", "") else ""
+            raise TypeError(f"{name}: {error}{hint}") from None
 
 
-def cancel(futures: Any) -> None:
-    """Cancel futures: what waits does not start, what runs in a capsule is ended, what runs in a thread is dropped."""
-    from .connection import current
-    from .futures import flat
+class Submit(_Verb):
+    """Run it on the mesh and return a `MeshFuture`; see `mesh.submit`."""
 
-    current().client.cancel(list(flat(futures)) or [futures], force=True)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the function once, on the mesh."""
+        from .sending import OWN_WORDS, submit
 
-
-def nodes() -> Any:
-    """Return the mesh's nodes, as a list that shows itself as a table."""
-    from .connection import current
-
-    return current().nodes()
+        passed = split_keywords(self.function, kwargs)[1]
+        self._fits(args, {name: value for name, value in passed.items() if name not in OWN_WORDS})
+        return submit(self.function, *args, **kwargs)
 
 
-def why(task: Any) -> Any:
-    """Explain where the task of a future or key runs and why there, or why it does not run."""
-    from .connection import current
+class Map(_Verb):
+    """Run it once for each item; see `mesh.map`."""
 
-    return current().why(task)
+    def __call__(self, *iterables: Iterable[Any], **kwargs: Any) -> Any:
+        """Run the function for each item, on the mesh."""
+        from .sending import map as map_
+
+        return map_(self.function, *iterables, **kwargs)
+
+
+class Local(_Verb):
+    """Run it here, as a node would."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the function on copies of its arguments, as a node does, and return a copy of its result.
+
+        Raises:
+            CannotShip: the function, an argument or the result cannot travel; nothing else is caught.
+        """
+        from .calls import run_here
+
+        self._fits(args, kwargs)
+        return run_here(self.function, args, kwargs)
+
+
+class Options(_Verb):
+    """A variant that asks for something else."""
+
+    def __call__(self, **fields: Any) -> Any:
+        """Return the same function with these fields changed; None takes one away.
+
+        Raises:
+            BadRequirement: a value makes no sense; names it.
+        """
+        original = self.function
+        if not isinstance(original, FunctionType):
+            raise BadRequirement(f"{_named(original)} is no Python function: decorate it anew with other fields")
+        asked = {**spec_of(original), **fields}
+        if fields.get("timeout", 0) is None and "executor" not in fields:
+            asked.pop("executor", None)
+        spec = checked(asked)
+        variant = FunctionType(
+            original.__code__, original.__globals__, original.__name__, original.__defaults__, original.__closure__
+        )
+        variant.__kwdefaults__ = original.__kwdefaults__
+        variant.__dict__.update(original.__dict__)
+        for name in ("__qualname__", "__doc__", "__module__", "__annotations__"):
+            setattr(variant, name, getattr(original, name))
+        _mark(variant, spec)
+        return variant
 
 
 # ---------------------------------------------------------------- what is asked
@@ -167,23 +205,14 @@ def spec_of(function: Any) -> dict[str, Any]:
 
 def split_keywords(function: Any, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the keywords that are for the mesh, and those that are for `function`."""
-    own = _parameters(function)
-    known = {*KNOWN, *LATER}
-    asked = {name: value for name, value in kwargs.items() if name in known and name not in own}
+    own = parameters_of(function)
+    asked = {name: value for name, value in kwargs.items() if name in KNOWN and name not in own}
     passed = {name: value for name, value in kwargs.items() if name not in asked}
     return asked, passed
 
 
-def _asked_of(function: Any, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Return what a call asks of the mesh, the keywords for `function`, and those for Dask's `submit` or `map`."""
-    asked, passed = split_keywords(function, kwargs)
-    spec = {**spec_of(function), **_checked(asked)}
-    # Dask has its own words for these two.
-    options = {"retries": spec.get("retries"), "priority": spec.get("priority", 0), "pure": False}
-    return spec, passed, options
-
-
-def _parameters(function: Any) -> frozenset[str]:
+def parameters_of(function: Any) -> frozenset[str]:
+    """Return the names of what `function` takes; none for one that does not say."""
     import inspect
 
     try:
@@ -192,12 +221,17 @@ def _parameters(function: Any) -> frozenset[str]:
         return frozenset()
 
 
-def _checked(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was asked as plain data, in the units that `Requirement` uses; `priority` stays beside it."""
+def checked(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was asked as plain data, in the units that `Requirement` uses; `priority` stays beside it.
+
+    Raises:
+        BadRequirement: a name is unknown or a value makes no sense; names it.
+    """
     asked = {name: value for name, value in asked.items() if value is not None}
-    for name in LATER:
-        if name in asked:
+    for name, neutral in LATER.items():
+        if name in asked and (asked[name] != neutral or type(asked[name]) is not type(neutral)):
             raise BadRequirement(f"{name}={asked[name]!r}: {name} comes with a later release; leave it out for now")
+        asked.pop(name, None)
     if "priority" in asked:
         _check_priority(asked["priority"])
     unknown = sorted(set(asked) - KNOWN)
@@ -220,53 +254,3 @@ def _check_priority(value: Any) -> None:
 
 def _named(target: Any) -> str:
     return getattr(target, "__qualname__", None) or repr(target)
-
-
-@contextmanager
-def _annotated(spec: Mapping[str, Any]) -> Iterator[None]:
-    import dask
-
-    # Dask has its own words for these two; the plugin reads the rest.
-    rest = {name: value for name, value in spec.items() if name not in {"retries", "priority"}}
-    if not rest:
-        yield
-        return
-    with dask.annotate(mesh=rest):
-        yield
-
-
-def _as_task(function: Any) -> Any:
-    """Return `function` in a form that a task can be: coroutines are run, a generator's items become a list."""
-    import inspect
-
-    if inspect.isasyncgenfunction(function):
-        raise BadRequirement(f"{_named(function)} is an async generator, which cannot run as a task: return a list")
-    if inspect.isgeneratorfunction(function):
-        return _Listed(function)
-    if inspect.iscoroutinefunction(function):
-        return _Awaited(function)
-    return function
-
-
-class _Wrapped:
-    """A function in another form, under its own name."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
-        self.__name__ = getattr(function, "__name__", "task")
-
-
-class _Listed(_Wrapped):
-    """A generator function that returns its items as a list."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> list[Any]:
-        return list(self.function(*args, **kwargs))
-
-
-class _Awaited(_Wrapped):
-    """A coroutine function that runs in a loop of its own, so that it does not hold up the worker's."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        import asyncio
-
-        return asyncio.run(self.function(*args, **kwargs))

@@ -12,6 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NoReturn
 
@@ -79,7 +80,10 @@ def _install_client() -> None:
 
 
 def serve(channel: socket.socket) -> None:
-    """Wait for one task on `channel`, run it and send what came of it."""
+    """Wait for a task on `channel`, run it and send what came of it; then another of its series, where one may follow.
+
+    Only a process in which the task has left no thread and no child takes another.
+    """
     import distributed.worker
 
     import computemesh.delegation
@@ -96,13 +100,7 @@ def serve(channel: socket.socket) -> None:
         with sending:
             write_frame(channel, Kind.EMIT, [part])
 
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    write_frame(channel, Kind.READY, [str(os.getpid()).encode()])
-    try:
-        frame = read_frame(channel)
-    except EOFError:
-        return
+    work: SimpleQueue[tuple[Buffer, ...]] = SimpleQueue()
     answers: SimpleQueue[dict[str, Any]] = SimpleQueue()
     asking = threading.Lock()
 
@@ -115,23 +113,52 @@ def serve(channel: socket.socket) -> None:
             raise Refused(f"This task may not use the mesh: {answer['error']}")
         return typed(answer, computemesh.delegation.Delegated)
 
-    threading.Thread(target=_hear_worker, args=(channel, answers), name="capsule-watch", daemon=True).start()
-    computemesh.output.install(emit)
-    computemesh.delegation.install(ask)
-    kind, parts = _interruptible(frame.parts)
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
-    with contextlib.suppress(OSError), sending:
-        write_frame(channel, kind, [_usage(), *parts])
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    threading.Thread(target=_hear_worker, args=(channel, work, answers), name="capsule-watch", daemon=True).start()
+    write_frame(channel, Kind.READY, [str(os.getpid()).encode()])
+    folder, environment, threads = str(Path.cwd()), dict(os.environ), threading.active_count()
+    again = True
+    while again:
+        task = work.get()
+        _restore(folder, environment)
+        computemesh.output.install(emit)
+        computemesh.delegation.install(ask)
+        asked, began = json.loads(bytes(task[0])), _spent()
+        kind, parts = _interruptible(asked["path"], task[1:])
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        again = asked["again"] and kind is Kind.RESULT and threading.active_count() == threads and not _has_children()
+        with contextlib.suppress(OSError), sending:
+            write_frame(channel, kind, [_usage(began, again), *parts])
 
 
-def _interruptible(work: tuple[Buffer, ...]) -> tuple[Kind, list[Buffer]]:
+def _restore(folder: str, environment: Mapping[str, str]) -> None:
+    """Undo what an earlier task of the series did to the process as a whole."""
+    with contextlib.suppress(OSError):
+        os.chdir(folder)
+    if os.environ != environment:
+        os.environ.clear()
+        os.environ.update(environment)
+    # Ignored between tasks: a late interrupt was for the one before.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _interruptible(path: list[str], work: tuple[Buffer, ...]) -> tuple[Kind, list[Buffer]]:
     """Run what `work` holds; an interrupt may come at any moment in between."""
     try:
-        # Blocked since the fork, so that an interrupt that comes early waits for this moment.
+        # Blocked until now, so that an interrupt that comes early waits for this moment.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        outcome = _outcome(work)
+        outcome = _outcome(path, work)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -139,10 +166,10 @@ def _interruptible(work: tuple[Buffer, ...]) -> tuple[Kind, list[Buffer]]:
     return outcome
 
 
-def _outcome(work: tuple[Buffer, ...]) -> tuple[Kind, list[Buffer]]:
+def _outcome(path: list[str], work: tuple[Buffer, ...]) -> tuple[Kind, list[Buffer]]:
     try:
-        sys.path[:] = json.loads(bytes(work[0]))
-        function, arguments = unpack(work[1:])
+        sys.path[:] = path
+        function, arguments = unpack(work)
     except Exception as error:  # whatever the user's objects raise on being read
         return Kind.FAILED, [f"could not be read in its capsule: {_in_words(error)}".encode()]
     try:
@@ -165,17 +192,27 @@ def _in_words(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _usage() -> bytes:
+def _spent() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def _usage(began: float, again: bool) -> bytes:
     from .processes import peak_memory
 
-    times = os.times()
-    spent = times.user + times.system + times.children_user + times.children_system
-    return json.dumps({"cpu": spent, "peak": peak_memory(), "stop": time.monotonic()}).encode()
+    used = {"cpu": _spent() - began, "peak": peak_memory(), "stop": time.monotonic(), "again": again}
+    return json.dumps(used).encode()
 
 
-def _hear_worker(channel: socket.socket, answers: SimpleQueue[dict[str, Any]]) -> None:
-    """Take the worker's answers in; its end is this process's end too."""
+def _hear_worker(
+    channel: socket.socket, work: SimpleQueue[tuple[Buffer, ...]], answers: SimpleQueue[dict[str, Any]]
+) -> None:
+    """Take the worker's tasks and answers in; its end is this process's end too."""
     with contextlib.suppress(OSError, EOFError, ValueError):
         while True:
-            answers.put(json.loads(bytes(read_frame(channel).parts[0])))
+            frame = read_frame(channel)
+            if frame.kind is Kind.RUN:
+                work.put(frame.parts)
+            else:
+                answers.put(json.loads(bytes(frame.parts[0])))
     os.killpg(0, signal.SIGKILL)

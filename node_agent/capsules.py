@@ -27,11 +27,14 @@ from .endings import Deliver, Died, End, Fail, NeverStarted, Returned, Unusable,
 from .frames import FINAL, Buffer, Kind, pack, read_frame, unpack, write_frame
 from .processes import peak_memory
 from .rights import Rights
+from .series import KEPT_SECONDS, Series
 from .spares import Capsule, Spares
 
 logger = logging.getLogger("computemesh.node_agent")
 
 NAME = "capsule"
+SERIES = "mesh-series"
+"""Annotation of tasks that may run in one process after another: the runs of one cell."""
 SIGNAL_OPERATION = "mesh-capsule-signal"
 SECEDE_OPERATION = "mesh-secede"
 REMEMBERED = 1000
@@ -59,9 +62,13 @@ class Usage:
 class Run:
     """One task on its way through a capsule."""
 
-    def __init__(self, key: str, limit: float | None) -> None:
+    def __init__(self, key: str, limit: float | None, series: str = "") -> None:
         self.key = key
         self.limit = limit
+        self.series = series
+        """What tasks have in common that may run one after another in the same process; empty for none."""
+        self.again = False
+        """Whether its capsule can take another task."""
         self.wish = Wish.NONE
         self.peak = 0
         self.began = time.monotonic()
@@ -75,6 +82,12 @@ class Run:
                 return False
             self._capsule = capsule
             return True
+
+    def detach(self) -> bool:
+        """Take the capsule from the run; returns whether it may serve another: nobody has wanted this one's end."""
+        with self._lock:
+            self._capsule = None
+            return self.again and self.wish is Wish.NONE
 
     def interrupt(self, wish: Wish) -> None:
         """Ask the task to stop: a KeyboardInterrupt in its main thread."""
@@ -109,6 +122,7 @@ class CapsuleExecutor(Executor):
         self.node = str(worker.name)
         self.grace = seconds("notebook.interrupt-grace")
         self.spares = Spares(wanted)
+        self._series = Series()
         self.running: dict[str, Run] = {}
         self.ended: deque[Usage] = deque(maxlen=REMEMBERED)
         self.counts = {"finished": 0, "failed": 0, "ended": 0}
@@ -125,7 +139,7 @@ class CapsuleExecutor(Executor):
         """
         run_spec, data, delay = args
         key = run_spec.key
-        run = Run(key, self._limit(key))
+        run = Run(key, self._limit(key), self._series_of(key))
         self.running[key] = run
         return self._threads.submit(self._through, run, run_spec, data, delay)
 
@@ -194,9 +208,19 @@ class CapsuleExecutor(Executor):
         limit = asked.get("timeout") if isinstance(asked, Mapping) else None
         return task_spec_from({"timeout": limit}).timeout or None
 
+    def _series_of(self, key: str) -> str:
+        task = self.worker.state.tasks.get(key)
+        return str((task.annotations or {}).get(SERIES, "")) if task is not None else ""
+
     def _interrupt(self, run: Run, wish: Wish) -> None:
         run.interrupt(wish)
         self._loop.call_later(self.grace, run.kill, wish)
+
+    def _later(self, seconds: float, act: Callable[..., None], *arguments: Any) -> None:
+        self._loop.call_soon_threadsafe(self._loop.call_later, seconds, act, *arguments)
+
+    def _end_old_capsules(self) -> None:
+        self._series.end_old(time.monotonic() - KEPT_SECONDS + 0.01)
 
     def _out_of_time(self, run: Run) -> None:
         if self.running.get(run.key) is run:
@@ -210,7 +234,8 @@ class CapsuleExecutor(Executor):
         try:
             try:
                 # The worker's own path, because it grows: uploaded files, environments.
-                parts = [json.dumps(sys.path).encode(), *pack((run_task, (run_spec, data, delay)))]
+                head = json.dumps({"path": sys.path, "again": bool(run.series)}).encode()
+                parts = [head, *pack((run_task, (run_spec, data, delay)))]
             except Exception as error:  # whatever the user's objects raise on being pickled
                 return self._failed(TaskDied(f"Cannot be sent to its capsule: {type(error).__name__}: {error}"), start)
             try:
@@ -225,7 +250,7 @@ class CapsuleExecutor(Executor):
 
     def _in_capsule(self, run: Run, parts: list[Buffer]) -> tuple[End, Any]:
         for _attempt in range(ATTEMPTS):
-            capsule = self.spares.take()
+            capsule = self._series.take(run.series) or self.spares.take()
             try:
                 if not run.attach(capsule):
                     return NeverStarted(), None
@@ -238,13 +263,17 @@ class CapsuleExecutor(Executor):
                     return NeverStarted(), None
                 handed = time.monotonic()
                 if run.limit is not None:
-                    self._loop.call_soon_threadsafe(self._loop.call_later, run.limit, self._out_of_time, run)
+                    self._later(run.limit, self._out_of_time, run)
                 return self._listen(run, capsule, handed)
             finally:
-                # The result is here, or there will be none. A thread that the task left running ends with it.
-                capsule.kill()
-                capsule.channel.close()
                 self._rights.forget(run.key)
+                if run.detach():
+                    self._series.keep(run.series, capsule)
+                    self._later(KEPT_SECONDS, self._end_old_capsules)
+                else:
+                    # The result is here, or there will be none. A thread that the task left running ends with it.
+                    capsule.kill()
+                    capsule.channel.close()
         raise TaskDied(
             f"The task could not be handed to a capsule on {self.node}: {ATTEMPTS} of them ended while they read it; "
             "most often the node has too little memory for its arguments"
@@ -269,6 +298,7 @@ class CapsuleExecutor(Executor):
             return Died(capsule.code), None
         about = json.loads(bytes(frame.parts[0]))
         self._remember(run, about["cpu"], about["peak"], handed)
+        run.again = about["again"]
         return _read_final(frame.kind, frame.parts)
 
     def _remember(self, run: Run, cpu: float, peak: int, handed: float) -> None:

@@ -28,11 +28,13 @@ class Kind(IntEnum):
     READY = 1
     """Capsule → worker, once: it waits for work. One part: its process id in digits."""
     RUN = 2
-    """Worker → capsule, once: the module search path in JSON, then a function and its arguments as `pack` makes it."""
+    """Worker → capsule: in JSON the module search `path` and whether another may follow (`again`), then a function and
+    its arguments as `pack` makes it. Once, or again after a final frame in which the capsule said that it can."""
     EMIT = 3
     """Capsule → worker, any number: a (topic, message) for the notebook, in msgpack."""
     RESULT = 4
-    """Capsule → worker, final: what it used in JSON, then what the function returned, as `pack` makes it."""
+    """Capsule → worker, final: what it used in JSON and whether it can take another task (`again`), then what the
+    function returned, as `pack` makes it."""
     INTERRUPTED = 5
     """Capsule → worker, final: a KeyboardInterrupt ended the function. What it used, then the traceback as text."""
     FAILED = 6

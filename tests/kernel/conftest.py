@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import dask
 import pytest
-from distributed import LocalCluster
+from distributed import Client, LocalCluster
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
@@ -77,11 +80,17 @@ def cluster() -> Iterator[LocalCluster]:
 @pytest.fixture
 def shell() -> Iterator[InteractiveShell]:
     shell = InteractiveShell.instance()
-    shell.reset(new_session=True)
+    _reset(shell)
     load_ipython_extension_into(shell)
     yield shell
     unload_ipython_extension_from(shell)
+    _reset(shell)
+
+
+def _reset(shell: InteractiveShell) -> None:
     shell.reset(new_session=True)
+    # The shell's namespace is this process's `__main__`, which starting a worker process asks for its specification.
+    shell.user_ns["__spec__"] = None
 
 
 @pytest.fixture
@@ -100,3 +109,53 @@ def mesh(cluster) -> Iterator[connection.Mesh]:
 def notebook(shell, mesh) -> Notebook:
     """A notebook connected to the cluster."""
     return Notebook(shell)
+
+
+@pytest.fixture(scope="session")
+def capsule_cluster() -> Iterator[LocalCluster]:
+    """Two workers that run cells in capsules, and the mesh's plugin in the scheduler, as on a real mesh."""
+    from computemesh.node_agent.capsules import CapsulePlugin
+    from computemesh.scheduler_plugin import MeshPlugin
+
+    with (
+        dask.config.set({"distributed.worker.memory.pause": False}),
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=2,
+            processes=True,
+            protocol="tcp",
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            silence_logs=50,
+        ) as made,
+        Client(made, set_as_default=False) as client,
+    ):
+        client.register_plugin(MeshPlugin(foreign_sampling=False))
+        client.register_plugin(CapsulePlugin(1))
+        deadline = time.monotonic() + 30
+        while not all("capsule" in place["executors"] for place in client.sync(client.scheduler.mesh_nodes)):
+            assert time.monotonic() < deadline, "the workers never told of their capsules"
+            time.sleep(0.05)
+        yield made
+
+
+@pytest.fixture
+def capsules(shell, capsule_cluster) -> Iterator[Notebook]:
+    """A notebook whose cells run in capsules."""
+    with connection.connect(capsule_cluster.scheduler_address):
+        yield Notebook(shell)
+
+
+@pytest.fixture
+def interrupt_after() -> Iterator[Callable[[float], None]]:
+    """Press Ctrl-C in this process after some seconds."""
+    timers: list[threading.Timer] = []
+
+    def press(seconds: float) -> None:
+        main = threading.main_thread().ident
+        timers.append(threading.Timer(seconds, lambda: signal.pthread_kill(main, signal.SIGINT)))
+        timers[-1].start()
+
+    yield press
+    for timer in timers:
+        timer.cancel()

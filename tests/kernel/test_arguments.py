@@ -48,11 +48,32 @@ def test_options():
         ("nonsense", "nonsense"),
         ("--pool 'x", "quotation"),
         ("for x[0].y.z() in y", "for x"),
+        ("--ship 3x", "3x"),
+        ("--return a.b", "a.b"),
+        ("--cap few", "few"),
+        ("--where memory>3", "memory"),
     ],
 )
 def test_a_bad_line_names_what_is_wrong(line, said):
     with pytest.raises(BadCell, match=said.replace("[", r"\[").replace("(", r"\(").replace(")", r"\)")):
         parse_line(line)
+
+
+def test_more_options():
+    found = parse_line("--no-wait --keep --where 'ram > 32' --ship a b,c --return none --cap 5 --file x.csv data")
+    assert (found.no_wait, found.keep, found.where) == (True, True, "ram > 32")
+    assert (found.ship, found.returns, found.cap) == (("a", "b", "c"), (), 5)
+    assert found.files == ("x.csv", "data")
+    assert parse_line("--show-all").cap == -1
+    plain = parse_line("")
+    assert (plain.ship, plain.returns, plain.cap) == (None, None, None)
+    assert parse_line("for x in y --where \"ram > 32 and site == 'berlin'\"").where == "ram > 32 and site == 'berlin'"
+
+
+@pytest.mark.parametrize("option", ["replicas 3", "checkpoint 60"])
+def test_what_comes_later_is_refused_by_name(option):
+    with pytest.raises(BadRequirement, match=f"--{option}.*later release"):
+        parse_line(f"--{option}")
 
 
 def test_a_bad_requirement_names_the_value():
@@ -67,3 +88,5 @@ def test_help_reads_well():
     assert text.startswith("usage: %%mesh [for NAME in ITEMS] [options]")
     assert "%%mesh for seed in range(8)" in text
     assert max(map(len, text.splitlines())) <= 110
+    for option in ("--no-wait", "--keep", "--where", "--ship", "--return", "--file", "--show-all", "--pool"):
+        assert option in text

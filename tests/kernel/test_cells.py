@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 
 import pytest
@@ -311,16 +310,9 @@ def test_dask_computes_on_the_mesh(notebook):
     assert notebook.value("import dask, os\ndask.delayed(os.getpid)().compute()") != os.getpid()
 
 
-def test_interrupt_cancels_what_waits_and_stops_what_runs(notebook, monkeypatch):
+def test_interrupt_cancels_what_waits_and_stops_what_runs(notebook, interrupt_after):
     notebook.value("import time")
-    timer = threading.Timer(1.0, lambda: signal_self())
-
-    def signal_self():
-        import signal
-
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-
-    timer.start()
+    interrupt_after(1.0)
     ran = notebook.cell("%%mesh for i in range(6)\nfor _ in range(3000): time.sleep(0.01)\nx = 1")
     assert isinstance(ran.error, KeyboardInterrupt)
     assert "2 running were stopped, 4 waiting were cancelled" in ran.err

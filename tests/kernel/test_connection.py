@@ -133,3 +133,15 @@ def test_a_driver_that_does_not_answer_is_named(identity, monkeypatch):
     monkeypatch.setenv("COMPUTEMESH_HOME", str(identity.folder.parent))
     with pytest.raises(DriverUnreachable, match="127.0.0.1:1"):
         mesh.connect()
+
+
+def test_connecting_anew_leaves_dasks_configuration_as_it_was(cluster):
+    import dask
+
+    assert dask.config.get("scheduler", None) is None
+    connect(cluster.scheduler_address)
+    with connect(cluster.scheduler_address) as found:
+        assert dask.config.get("scheduler") == "dask.distributed"
+        assert mesh.submit(pow, 2, 3).result() == 8
+        assert mesh.submit(pow, 2, 3).client is found.client
+    assert dask.config.get("scheduler", None) is None

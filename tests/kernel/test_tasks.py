@@ -68,7 +68,8 @@ def test_the_function_stays_an_ordinary_function():
         ({"replicas": 2}, "replicas comes with a later release"),
         ({"quorum": 2}, "quorum comes with a later release"),
         ({"checkpoint": "5 min"}, "checkpoint comes with a later release"),
-        ({"cores": 3}, "'cores'"),
+        ({"checkpoint": True}, "checkpoint comes with a later release"),
+        ({"replicas": True}, "replicas comes with a later release"),
     ],
 )
 def test_nonsense_is_refused_at_decoration_with_the_value_named(asked, said):
@@ -175,3 +176,212 @@ def test_the_public_face_has_all_its_names():
     for name in api.__all__:
         assert getattr(api, name) is not None
     assert set(mesh.__all__) - {"__version__"} <= set(api.__all__)
+
+
+def test_every_field_is_in_the_signature_and_documented():
+    import inspect
+
+    from computemesh import public
+    from computemesh.kernel.tasks import KNOWN, task
+
+    fields = [name for name, each in inspect.signature(task).parameters.items() if each.kind is each.KEYWORD_ONLY]
+    assert set(fields) == KNOWN
+    for name in fields:
+        assert f"        {name}: " in task.__doc__, f"{name} is documented"
+    assert set(inspect.signature(public.Task.options).parameters) - {"self"} == KNOWN
+    with pytest.raises(TypeError, match="cores"):
+        mesh.task(cores=3)
+
+
+def test_values_that_ask_nothing_are_accepted():
+    assert mesh.task(replicas=1, quorum=1, checkpoint=False)(lambda: 1).__mesh__ == {}
+
+
+def test_a_decorated_function_submits_maps_and_runs_locally(mesh):
+    assert plain.submit(2, cpu=5).result() == 10
+    assert [future.result() for future in demanding.map([1, 2])] == [2, 3]
+    assert demanding.local(1) == 2
+    with pytest.raises(TypeError, match="demanding: too many positional arguments"):
+        demanding.submit(1, 2)
+    with pytest.raises(TypeError, match="demanding: missing a required argument"):
+        demanding.local()
+
+
+def test_a_variant_asks_for_something_else_and_leaves_the_original():
+    variant = demanding.options(cpu=8, ram=None, timeout=None, priority=3)
+    assert variant.__mesh__ == {"cpu": 8.0, "gpu": 0.5, "cuda": "12.2", "packages": ["torch>=2"], "retries": 2}
+    assert spec_of(variant)["priority"] == 3
+    assert demanding.__mesh__["cpu"] == 2.0
+    assert variant(1) == 2
+    assert variant.options(priority=None).__mesh__ == variant.__mesh__
+    assert "priority" not in spec_of(variant.options(priority=None))
+    assert cloudpickle.loads(cloudpickle.dumps(variant)).__mesh__ == variant.__mesh__
+    with pytest.raises(BadRequirement, match="cpu='lots'"):
+        demanding.options(cpu="lots")
+    with pytest.raises(BadRequirement, match="'cores'"):
+        demanding.options(cores=3)
+
+
+def test_a_variant_runs_on_the_mesh(mesh):
+    assert plain.options(retries=1).submit(3, cpu=2).result() == 6
+    assert mesh.client.submit(plain.options(priority=2), 4).result() == 4
+
+
+def test_local_refuses_what_cannot_travel_and_runs_on_copies():
+    import threading
+
+    import computemesh as face
+    from computemesh.errors import CannotShip
+
+    @face.task
+    def grow(rows):
+        rows.append(1)
+        return rows
+
+    given = [0]
+    assert grow.local(given) == [0, 1]
+    assert given == [0], "as on a node, the notebook's list stays as it was"
+    with pytest.raises(CannotShip, match="argument number 1"):
+        grow.local(threading.Lock())
+
+    @face.task
+    def locked():
+        return threading.Lock()
+
+    with pytest.raises(CannotShip, match="the result of"):
+        locked.local()
+
+    @face.task
+    def several(n):
+        yield from range(n)
+
+    @face.task
+    async def later():
+        return 5
+
+    assert several.local(3) == [0, 1, 2]
+    assert later.local() == 5
+
+
+def test_methods_static_and_class_methods(mesh):
+    import computemesh as face
+
+    class Model:
+        factor = 3
+
+        @face.task(cpu=1)
+        def scaled(self, x):
+            return x * self.factor
+
+        @face.task(cpu=1)
+        @staticmethod
+        def doubled(x):
+            return 2 * x
+
+        @staticmethod
+        @face.task(cpu=1)
+        def tripled(x):
+            return 3 * x
+
+        @classmethod
+        @face.task(cpu=1)
+        def made(cls, x):
+            return cls.factor * x
+
+    assert face.submit(Model().scaled, 2).result() == 6
+    assert Model.scaled.submit(Model(), 2).result() == 6
+    assert Model.doubled.submit(2).result() == 4
+    assert Model.tripled.submit(2).result() == 6
+    assert face.submit(Model.made, 2).result() == 6
+    assert spec_of(Model().scaled) == spec_of(Model.doubled) == spec_of(Model.made) == {"cpu": 1.0}
+    with pytest.raises(TypeError, match=r"for a method use `mesh.submit\(object.scaled"):
+        Model().scaled.submit(2)
+
+
+def test_the_scheduler_never_reads_a_tasks_function_or_arguments(mesh, tmp_path, monkeypatch):
+    """A module that only the nodes and the notebook have breaks nothing at the scheduler."""
+    import computemesh as face
+
+    class Trap:
+        def __init__(self, here):
+            self.here = here
+
+        def __reduce__(self):
+            return _sprung, (self.here,)
+
+    import os
+
+    assert face.submit(lambda trap: trap, Trap(os.getpid())).result() != os.getpid()
+    assert face.map(lambda number, trap: trap, [1, 2], trap=Trap(os.getpid()))[1].result() != os.getpid()
+
+
+def _sprung(pid):
+    import os
+
+    # The scheduler of the tests lives in this process.
+    assert os.getpid() != pid, "unpickled at the scheduler"
+    return os.getpid()
+
+
+def test_what_cannot_travel_is_named(mesh):
+    import threading
+
+    import computemesh as face
+    from computemesh.errors import CannotShip
+
+    lock = threading.Lock()
+    with pytest.raises(CannotShip, match=r"argument number 2 of `pow`, a lock"):
+        face.submit(pow, 2, lock)
+    with pytest.raises(CannotShip, match=r"argument x of `.*<lambda>`, a lock"):
+        face.submit(lambda x: x, x=lock)
+    with pytest.raises(CannotShip, match=r"the argument `x` of"):
+        face.map(lambda _, x: x, [1], x=lock)
+    with pytest.raises(CannotShip, match="Cannot send the function"):
+        face.submit(lambda: lock)
+
+
+def test_presets_are_known_settings_that_calls_count_over(mesh):
+    import computemesh as face
+    from computemesh.kernel.presets import PRESETS
+
+    with pytest.raises(BadRequirement, match="'many-small'"):
+        face.preset("fast")
+    for name, settings in PRESETS.items():
+        with face.preset(name):
+            assert {key: dask.config.get(key) for key in settings} == settings
+            assert face.submit(pow, 2, 3).result() == 8
+    assert dask.config.get("computemesh.tasks.retries", 0) == 0
+    with face.preset("io"):
+        tries = face.submit(_fails_twice, str(id(tries_of := object())))
+        assert tries.result() == 3, "retried as the preset says"
+        with pytest.raises(ZeroDivisionError):
+            face.submit(lambda: 1 / 0, retries=0).result()
+    del tries_of
+
+
+def _fails_twice(name):
+    import tempfile
+    from pathlib import Path
+
+    file = Path(tempfile.gettempdir()) / f"mesh-test-{name}"
+    count = int(file.read_text()) + 1 if file.exists() else 1
+    file.write_text(str(count))
+    if count < 3:
+        raise OSError("not yet")
+    file.unlink()
+    return count
+
+
+def test_an_edit_is_noticed_with_autoreload(notebook, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "auto_helper.py").write_text("def f():\n    return 1\n")
+    notebook.value("%load_ext autoreload")
+    notebook.value("%autoreload 2")
+    notebook.value("import auto_helper, computemesh as mesh")
+    assert notebook.value("mesh.submit(auto_helper.f).result()") == 1
+    assert notebook.value("%%mesh\nauto_helper.f()") == 1
+    (tmp_path / "auto_helper.py").write_text("def f():\n    return 22  # another length\n")
+    assert notebook.value("mesh.submit(auto_helper.f).result()") == 22
+    assert notebook.value("%%mesh\nauto_helper.f()") == 22
+    notebook.value("%autoreload 0")
+    sys.modules.pop("auto_helper", None)

@@ -1,0 +1,21 @@
+"""``%%mesh --help`` alone in a cell, and ``%%mesh?``: IPython itself refuses a cell magic that has no body."""
+
+from __future__ import annotations
+
+import re
+
+_ASKS = re.compile(r"^%%mesh\s*\?\??\s*$")
+_MAGIC = re.compile(r"^%%mesh(\s|$)")
+
+
+def with_body(lines: list[str]) -> list[str]:
+    """Return a cell's lines so that an empty ``%%mesh`` cell reaches the magic, which knows what to say."""
+    first = next((number for number, line in enumerate(lines) if line.strip()), None)
+    if first is None or any(line.strip() for line in lines[first + 1 :]):
+        return lines
+    line = lines[first].rstrip("\n")
+    if _ASKS.match(line):
+        return ["%%mesh --help\n", "\n"]
+    if _MAGIC.match(line):
+        return [f"{line}\n", "\n"]
+    return lines
