@@ -11,11 +11,13 @@ from contextlib import ExitStack, suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from distributed import KilledWorker
+
 from computemesh import config
-from computemesh.errors import ComputeMeshError
+from computemesh.errors import ComputeMeshError, Interrupted, TaskDied
 
 from .cell_run import Cell, CellFailed, Outcome
-from .cell_tasks import Item, Options, Tasks, kept_future, submit_runs
+from .cell_tasks import Item, Options, Tasks, kept_future
 from .connection import Mesh
 from .futures import scheduler_gone
 from .interrupts import interrupt
@@ -27,6 +29,8 @@ TICK = 0.2
 MANY, TOGETHER = 10, 0.02
 """With more open runs than that, ended ones are collected for so many seconds before they are fetched."""
 MOST_TOGETHER = 200
+LONGEST_AGAIN = 32
+"""Most runs of a task that is sent because an earlier one had no time for them."""
 WHY_SECONDS = 2.0
 """Between two questions to the scheduler why nothing has started."""
 
@@ -54,20 +58,19 @@ class CellRun:
         self._mesh = mesh
         self._client = mesh.client
         self._cell = cell
-        self._shared = shared
         self._items = items
         self._options = options
         self._screen = screen
         self.output = LiveOutput(
             screen, len(items) > 1, options.cap_lines, options.cap_characters, title_of, options.handle
         )
-        self._tasks = Tasks([], [])
-        self._keys: list[str] = []
-        self._ended: SimpleQueue[int] = SimpleQueue()
+        self._tasks = Tasks(self._client, cell, shared, items, options)
+        self._ended: SimpleQueue[Any] = SimpleQueue()
         self._done: dict[int, Outcome | BaseException] = {}
         self._listening = ExitStack()
         self._messages: SimpleQueue[dict[str, Any]] = SimpleQueue()
         self._cancelled = threading.Event()
+        self._last_keys: list[str] = []
         self._note = ""
         self._next_progress = float("inf")
         self._shown_progress = False
@@ -82,6 +85,10 @@ class CellRun:
         return list(self._keys)
 
     @property
+    def _keys(self) -> list[str]:
+        return [future.key for future in self._tasks.runs if future is not None] or self._last_keys
+
+    @property
     def total(self) -> int:
         """How many runs there are."""
         return len(self._items)
@@ -93,15 +100,16 @@ class CellRun:
             with warnings.catch_warnings():
                 # The size was weighed against notebook.ship-limit; Dask's advice is for other graphs.
                 warnings.filterwarnings("ignore", message="Sending large graph")
-                self._tasks = submit_runs(self._client, self._cell, self._shared, self._items, self._options)
+                self._watch(self._tasks.send())
         except BaseException:
             self._listening.close()
             raise
-        self._keys = [future.key for future in self._tasks.runs]
         if self._options.progress_after >= 0:
             self._next_progress = self._start + self._options.progress_after
-        for index, future in enumerate(self._tasks.outcomes):
-            future.add_done_callback(lambda _future, index=index: self._ended.put(index))
+
+    def _watch(self, futures: Sequence[Any]) -> None:
+        for future in futures:
+            future.add_done_callback(self._ended.put)
 
     def cancel(self) -> None:
         """Let the thread in `outcomes` stop all runs; may be called from any other."""
@@ -126,8 +134,8 @@ class CellRun:
             finally:
                 if len(self._done) < self.total:
                     self._client.cancel([*self._tasks.outcomes, *self._tasks.runs])
-                self._tasks.runs.clear()
-                self._tasks.outcomes.clear()
+                self._last_keys = self._keys
+                self._tasks.forget()
         if self._shown_progress:
             nodes = Counter(outcome.node for outcome in self._done.values() if isinstance(outcome, Outcome))
             self._screen.finished(finished_text(self.total, time.monotonic() - self._start, nodes))
@@ -153,8 +161,8 @@ class CellRun:
                 self._take(index, found)
             self._show_progress()
 
-    def _ended_now(self) -> list[int]:
-        """Return the runs that have ended since, after a moment: fetched together, many cost little more than one."""
+    def _ended_now(self) -> list[Any]:
+        """Return the futures that have ended since, after a moment: together they cost little more than one."""
         try:
             ended = [self._ended.get(timeout=0.02 if self.total == 1 else 0.05)]
         except Empty:
@@ -178,26 +186,41 @@ class CellRun:
                 self.kept[index] = {name: kept_future(self._client, run, name) for name in found.kept}
         self.output.finish(index)
 
-    def _fetched(self, indices: Sequence[int]) -> Iterator[tuple[int, Outcome | BaseException]]:
-        """Fetch the outcomes of ended runs; those that ended well in one go."""
-        futures = {index: self._tasks.outcomes[index] for index in indices}
-        well = [index for index, future in futures.items() if future.status == "finished"]
-        found: dict[int, Outcome | BaseException] = {}
+    def _fetched(self, futures: Sequence[Any]) -> Iterator[tuple[int, Outcome | BaseException]]:
+        """Fetch the outcomes of ended tasks; those that ended well in one go."""
+        well = [future for future in futures if future.status == "finished"]
+        found: dict[Any, Any] = {}
         if len(well) > 1:
             # What is lost meanwhile is asked for again, one by one, and says why.
             with suppress(Exception):
-                found.update(zip(well, self._client.gather([futures[index] for index in well]), strict=True))
-        for index, future in futures.items():
-            yield index, found[index] if index in found else self._fetched_alone(future)
+                results = self._client.gather(well)
+                found.update(zip((future.key for future in well), results, strict=True))
+        for future in futures:
+            yield from self._each(future, found[future.key] if future.key in found else self._fetched_alone(future))
 
-    def _fetched_alone(self, future: Any) -> Outcome | BaseException:
+    def _each(self, future: Any, found: Any) -> Iterator[tuple[int, Outcome | BaseException]]:
+        """Yield the runs of one task with what they came to, and send anew what it has not run."""
+        indices = self._tasks.indices[future.key]
+        if isinstance(found, list):
+            yield from ((outcome.index, outcome) for outcome in found)
+            left = indices[len(found) :]
+            if left and found and not found[-1].interrupted:
+                self._watch(self._tasks.send_again(left, max(1, min(len(found), LONGEST_AGAIN))))
+            else:
+                yield from ((index, Interrupted("It had not begun when the cell was stopped")) for index in left)
+        elif len(indices) > 1 and isinstance(found, TaskDied | KilledWorker):
+            # One of them did it: alone, each answers for itself.
+            self._watch(self._tasks.send_again(indices, 1))
+        else:
+            yield from ((index, found) for index in indices)
+
+    def _fetched_alone(self, future: Any) -> Any:
         try:
-            outcome: Outcome = future.result()
+            return future.result()
         except CellFailed as failed:
             return failed.outcome
         except Exception as error:  # whatever ended it is this run's error
             return scheduler_gone(error, self._mesh.lost_at) or error
-        return outcome
 
     def _drain(self, index: int, outcome: Outcome) -> None:
         """Wait for the messages that the result has overtaken; a bound, since a node may die between them."""
@@ -252,16 +275,26 @@ class CellRun:
         while left and time.monotonic() < deadline:
             self._show_waiting()
             try:
-                index = self._ended.get(timeout=0.05)
+                future = self._ended.get(timeout=0.05)
             except Empty:
                 continue
-            if index in left:
-                left.discard(index)
-                self._take(index, self._fetched_alone(self._tasks.outcomes[index]))
+            found = self._fetched_alone(future)
+            for index in self._tasks.indices[future.key]:
+                if index in left:
+                    left.discard(index)
+                    self._take(index, _of(found, index))
         # A run that stopped by itself has an outcome; one that its node had to end has only an error.
         stopped = [index for index in started if isinstance(self._done.get(index), Outcome)]
         ended = [index for index in started if index not in stopped]
         self._screen.stopped(lost_text(stopped, ended, len(waiting), self.total))
+
+
+def _of(found: Any, index: int) -> Outcome | BaseException:
+    """Return what one run came to, of what its task did."""
+    if not isinstance(found, list):
+        one: Outcome | BaseException = found
+        return one
+    return next((outcome for outcome in found if outcome.index == index), Interrupted("It had not begun"))
 
 
 def interrupt_runs(mesh: Mesh, run: str, keys: list[str]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
+import time
 import types
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,6 +19,7 @@ from importlib import import_module
 from typing import Any
 
 from computemesh.output import current
+from computemesh.surroundings import Surroundings
 
 from .cell_names import CellNames
 from .cell_source import VALUE, CellSource, compiled
@@ -25,10 +27,12 @@ from .interrupts import Interruptible, in_own_process
 from .mime_bundles import WIDGET_NOTE, is_widget, mime_bundle
 from .node_display import builtins_for_cell
 from .node_name import node_name
-from .node_output import Sink, capturing
+from .node_output import Sink, capturing, one_capture
 from .run_files import FILES, in_working_directory
 from .shipping import Packed, module_names, pack, unpack
 from .traceback_text import Failure, failure_from
+
+STRETCH_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +172,35 @@ def run_cell(
         # Not raised: Dask would retry what the user has just stopped.
         return outcome
     raise CellFailed(outcome)
+
+
+def run_stretch(
+    cell: Cell, shared: bytes, items: Sequence[bytes], indices: Sequence[int], shared_values: Sequence[Any] = ()
+) -> list[Outcome]:
+    """Run several items one after another and return what they came to.
+
+    Short runs cost their own time so, and not that of a task each. When `STRETCH_SECONDS` are over it returns what it
+    has, and the notebook sends the rest anew: long runs are spread as though each had been sent alone. So it does when
+    a run has left a thread or a child process behind, which the next must not meet.
+    """
+    began = time.monotonic()
+    found: list[Outcome] = []
+    with one_capture():
+        around = Surroundings() if in_own_process() else None
+        for index, item in zip(indices, items, strict=True):
+            try:
+                outcome = run_cell(cell, shared, item, index, shared_values)
+            except CellFailed as failed:
+                outcome = failed.outcome
+            except KeyboardInterrupt:
+                break
+            found.append(outcome)
+            if around is not None:
+                around.restore()
+            left_behind = around is not None and not around.clean()
+            if outcome.interrupted or left_behind or time.monotonic() - began > STRETCH_SECONDS:
+                break
+    return found
 
 
 def _namespace() -> dict[str, Any]:

@@ -10,7 +10,7 @@ import dask
 
 from computemesh.requirement import Requirement
 
-from .cell_run import Cell, run_cell, shared_data
+from .cell_run import Cell, run_cell, run_stretch, shared_data
 from .cell_source import VALUE
 from .futures import mesh_future
 from .kept_values import outcome_of, run_and_keep, value_of
@@ -18,6 +18,10 @@ from .shipping import Packed
 
 SERIES = "mesh-series"
 """Annotation by which a node runs a cell's runs one after another in the same process."""
+MANY_RUNS = 32
+"""Fewer runs than that are each a task of their own."""
+STRETCHES_PER_SLOT = 8
+LONGEST_STRETCH = 32
 INLINE_BYTES = 50_000
 """Shared values above this become a task of their own, so that each node gets them once."""
 
@@ -51,33 +55,93 @@ class Item:
     """The worker that it must run on, for ``--each``."""
 
 
-@dataclass(frozen=True, slots=True)
 class Tasks:
-    """The futures of a cell's runs."""
+    """The runs of one cell as Dask tasks; a task may run a stretch of several short ones."""
 
-    runs: list[Any]
-    outcomes: list[Any]
-    """Each run's `Outcome`; the same futures, unless its names are kept."""
+    def __init__(self, client: Any, cell: Cell, shared: Packed, items: Sequence[Item], options: Options) -> None:
+        self._client, self._cell, self._shared = client, cell, shared
+        self._items, self._options = items, options
+        self._prefix = f"cell_{_short_hash(cell.source.text)}-{cell.run}"
+        self._data: Any = shared.data
+        self._sent = 0
+        self.runs: list[Any] = [None] * len(items)
+        """The future of each run's task."""
+        self.outcomes: list[Any] = [None] * len(items)
+        """The future of each run's `Outcome`; the same, unless its names are kept."""
+        self.indices: dict[Any, tuple[int, ...]] = {}
+        """The runs of each outcome's future, by its key."""
 
-
-def submit_runs(client: Any, cell: Cell, shared: Packed, items: Sequence[Item], options: Options) -> Tasks:
-    """Send all runs of a cell."""
-    prefix = f"cell_{_short_hash(cell.source.text)}-{cell.run}"
-    data: Any = shared.data
-    series = {SERIES: cell.run} if len(items) > 1 else {}
-    with dask.annotate(mesh=_annotation(options), **series):
-        if len(items) > 1 and len(data) > INLINE_BYTES:
+    def send(self) -> list[Any]:
+        """Send all runs; return the futures of their outcomes."""
+        several = len(self._items) > 1
+        with self._annotated():
+            if several and len(self._data) > INLINE_BYTES:
+                with dask.annotate(mesh={}):
+                    key = f"{self._prefix.replace('-', '_names-', 1)}"
+                    self._data = self._client.submit(shared_data, self._data, key=key, pure=False)
+            size = self._first_stretch()
+            if size > 1:
+                return self._stretches(range(len(self._items)), size)
+            arguments = (self._client, self._prefix, self._cell, self._shared, self._data, self._items)
+            if several and not any(item.worker for item in self._items):
+                runs = _mapped(*arguments, self._options)
+            else:
+                runs = [_one(*arguments, index, self._options) for index in range(len(self._items))]
+        self.runs = self.outcomes = runs
+        if self._cell.keep:
             with dask.annotate(mesh={}):
-                data = client.submit(shared_data, data, key=f"{prefix.replace('-', '_names-', 1)}", pure=False)
-        if len(items) > 1 and not any(item.worker for item in items):
-            runs = _mapped(client, prefix, cell, shared, data, items, options)
-        else:
-            runs = [_one(client, prefix, cell, shared, data, items, index, options) for index in range(len(items))]
-    if not cell.keep:
-        return Tasks(runs, runs)
-    with dask.annotate(mesh={}):
-        keys = [f"{prefix.replace('-', '_outcome-', 1)}-{index}" for index in range(len(runs))]
-        return Tasks(runs, client.map(outcome_of, runs, key=keys, pure=False))
+                keys = [f"{self._prefix.replace('-', '_outcome-', 1)}-{index}" for index in range(len(runs))]
+                self.outcomes = self._client.map(outcome_of, runs, key=keys, pure=False)
+        self.indices = {future.key: (index,) for index, future in enumerate(self.outcomes)}
+        return self.outcomes
+
+    def send_again(self, indices: Sequence[int], size: int) -> list[Any]:
+        """Send some runs anew, in stretches of `size`; return the futures of their outcomes."""
+        with self._annotated():
+            return self._stretches(indices, size)
+
+    def forget(self) -> None:
+        """Let go of all futures."""
+        self.runs, self.outcomes = [], []
+
+    def _annotated(self) -> Any:
+        series = {SERIES: self._cell.run} if len(self._items) > 1 else {}
+        return dask.annotate(mesh=_annotation(self._options), **series)
+
+    def _first_stretch(self) -> int:
+        """Return how many runs a task begins with: one, unless there are many for each slot."""
+        alone = self._options.retries or self._options.timeout is not None or self._cell.keep
+        if alone or any(item.packed is None or item.packed.futures for item in self._items):
+            return 1
+        if len(self._items) < MANY_RUNS:
+            return 1
+        slots: int = max(1, sum(self._client.nthreads().values()))
+        return max(1, min(LONGEST_STRETCH, len(self._items) // (slots * STRETCHES_PER_SLOT)))
+
+    def _stretches(self, indices: Sequence[int], size: int) -> list[Any]:
+        parts = [tuple(indices[start : start + size]) for start in range(0, len(indices), size)]
+        self._sent += 1
+        futures: list[Any] = self._client.map(
+            run_stretch,
+            [self._cell] * len(parts),
+            [self._data] * len(parts),
+            [[self._packed(index) for index in part] for part in parts],
+            parts,
+            [list(self._shared.futures)] * len(parts),
+            key=[f"{self._prefix}-{part[0]}.{self._sent}" for part in parts],
+            workers=list(self._options.workers) or None,
+            priority=self._options.priority,
+            pure=False,
+        )
+        for part, future in zip(parts, futures, strict=True):
+            self.indices[future.key] = part
+            for index in part:
+                self.runs[index] = self.outcomes[index] = future
+        return futures
+
+    def _packed(self, index: int) -> bytes:
+        packed = self._items[index].packed
+        return packed.data if packed is not None else b""
 
 
 def kept_future(client: Any, run: Any, name: str) -> Any:

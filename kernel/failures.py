@@ -18,27 +18,31 @@ SHOWN = 3
 
 
 def raised_from(
-    failed: Sequence[Outcome | BaseException],
+    numbered: Sequence[tuple[int, Outcome | BaseException]],
     total: int,
     title_of: Callable[[str], str],
     home: dict[str, Any],
     timeout: float | None,
 ) -> BaseException:
-    """Return what to raise: one failure's own exception, else a `MeshError` that holds them all."""
+    """Return what to raise: one failure's own exception, else a `MeshError` that holds them all.
+
+    `numbered` are the runs that failed, with their numbers.
+    """
+    failed = [each for _, each in numbered]
     errors = [_error(each, home, timeout) for each in failed]
     texts = [_lines(each, error, title_of) for each, error in zip(failed, errors, strict=True)]
     if len(failed) == 1:
         error = errors[0]
         lines = texts[0]
         if total > 1:
-            lines = [*lines, f"1 of {total} runs failed{_which(failed[0])}."]
+            lines = [*lines, f"1 of {total} runs failed{_which(numbered[0][0])}."]
         return _shown_as(error, lines)
     first, where = errors[0], _node(failed[0])
     message = f"{len(failed)} of {total} runs failed; the first{where}: {type(first).__name__}: {first}"
     shown = [
         line
-        for each, text in zip(failed[:SHOWN], texts, strict=False)
-        for line in (f"Failed{_which(each)}:", *text, "")
+        for (number, _), text in zip(numbered[:SHOWN], texts, strict=False)
+        for line in (f"Failed{_which(number)}:", *text, "")
     ]
     if len(failed) > SHOWN:
         shown.append(f"and {len(failed) - SHOWN} more; all are in the exception's `.errors`")
@@ -98,8 +102,8 @@ def advice_on(error: BaseException, node: str) -> str:
     )
 
 
-def _which(found: Outcome | BaseException) -> str:
-    return f": run {found.index}, counted from 0" if isinstance(found, Outcome) else ""
+def _which(number: int) -> str:
+    return f": run {number}, counted from 0"
 
 
 def _node(found: Outcome | BaseException) -> str:

@@ -49,6 +49,11 @@ class DescriptorCapture:
                 while data := _available(pipe):
                     self._text(stream, self._decoders[stream].decode(data))
 
+    def flush(self) -> None:
+        """Pass on all that has been written, C's own buffers too."""
+        _flush_c()
+        self.drain()
+
     def stop(self) -> None:
         """Give the descriptors back and pass on the rest."""
         _flush_c()

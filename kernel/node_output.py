@@ -213,6 +213,28 @@ def current_sink() -> Sink | None:
 
 
 @contextmanager
+def one_capture() -> Iterator[None]:
+    """Let the runs within the block take the process's descriptors over once, not each for itself."""
+    global _process_descriptors  # as in `capturing`
+    if not in_own_process():
+        yield
+        return
+    _process_descriptors = DescriptorCapture(_to_current)
+    _process_descriptors.start()
+    try:
+        yield
+    finally:
+        _process_descriptors.stop()
+        _process_descriptors = None
+
+
+def _to_current(stream: str, text: str) -> None:
+    sink = _process_sink
+    if sink is not None:
+        sink.text(stream, text)
+
+
+@contextmanager
 def capturing(sink: Sink) -> Iterator[None]:
     """Send what is printed and displayed within the block to `sink`.
 
@@ -222,10 +244,12 @@ def capturing(sink: Sink) -> Iterator[None]:
     global _process_sink, _process_descriptors  # one process, one task: that is what a capsule is
     alone = in_own_process()
     token = _sink.set(sink)
+    shared = _process_descriptors
     if alone:
         _process_sink = sink
-        _process_descriptors = DescriptorCapture(sink.text)
-        _process_descriptors.start()
+        if shared is None:
+            _process_descriptors = DescriptorCapture(sink.text)
+            _process_descriptors.start()
     _replace_streams()
     _headless_figures(alone)
     watch_ipython()
@@ -235,8 +259,11 @@ def capturing(sink: Sink) -> Iterator[None]:
     finally:
         if _process_descriptors is not None and alone:
             _flush_stock()
-            _process_descriptors.stop()
-            _process_descriptors = None
+            if shared is None:
+                _process_descriptors.stop()
+                _process_descriptors = None
+            else:
+                _process_descriptors.flush()
         _restore_streams()
         if alone:
             _process_sink = None

@@ -72,7 +72,9 @@ def settled(
         Exception: what the cell raised; `MeshError` when several runs did.
     """
     bound = {} if bound is None else bound
-    failed = [each for each in found if not isinstance(each, Outcome) or each.failure is not None]
+    failed = [
+        (number, each) for number, each in enumerate(found) if not isinstance(each, Outcome) or each.failure is not None
+    ]
     whole = [each for each in found if isinstance(each, Outcome)]
     if failed:
         if said.single and whole:

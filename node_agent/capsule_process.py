@@ -12,7 +12,6 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NoReturn
 
@@ -90,6 +89,7 @@ def serve(channel: socket.socket) -> None:
     import computemesh.output
     from computemesh.errors import Refused
     from computemesh.protocol import typed
+    from computemesh.surroundings import Surroundings
 
     distributed.worker._worker_cvar = _NoWorker()
     _install_client()
@@ -116,11 +116,12 @@ def serve(channel: socket.socket) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     threading.Thread(target=_hear_worker, args=(channel, work, answers), name="capsule-watch", daemon=True).start()
     write_frame(channel, Kind.READY, [str(os.getpid()).encode()])
-    folder, environment, threads = str(Path.cwd()), dict(os.environ), threading.active_count()
+    around = Surroundings()
     again = True
     while again:
         task = work.get()
-        _restore(folder, environment)
+        around.restore()
+        _ready_for_interrupts()
         computemesh.output.install(emit)
         computemesh.delegation.install(ask)
         asked, began = json.loads(bytes(task[0])), _spent()
@@ -128,29 +129,15 @@ def serve(channel: socket.socket) -> None:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
-        again = asked["again"] and kind is Kind.RESULT and threading.active_count() == threads and not _has_children()
+        again = asked["again"] and kind is Kind.RESULT and around.clean()
         with contextlib.suppress(OSError), sending:
             write_frame(channel, kind, [_usage(began, again), *parts])
 
 
-def _restore(folder: str, environment: Mapping[str, str]) -> None:
-    """Undo what an earlier task of the series did to the process as a whole."""
-    with contextlib.suppress(OSError):
-        os.chdir(folder)
-    if os.environ != environment:
-        os.environ.clear()
-        os.environ.update(environment)
-    # Ignored between tasks: a late interrupt was for the one before.
+def _ready_for_interrupts() -> None:
+    """Hold interrupts back until the task begins; between tasks they are ignored: a late one was for the one before."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _has_children() -> bool:
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True
 
 
 def _interruptible(path: list[str], work: tuple[Buffer, ...]) -> tuple[Kind, list[Buffer]]:

@@ -74,6 +74,10 @@ class Constrained:
             }
         if spec.requirement or spec.executor == "capsule":
             self._say_if_unschedulable(self._needs.enter(ts.key, spec, slotted=not ts.dependencies))
+            if ts.state == "no-worker":
+                # A later graph names it and asks for something else: its old place in a queue is gone.
+                self._needs.wait(ts.key, ts.priority)
+                self._soon("waiting")
 
     def look_again(self) -> None:
         """Nodes have changed: say what can run nowhere now."""

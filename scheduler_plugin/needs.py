@@ -64,7 +64,10 @@ class Needs:
     # ------------------------------------------------------------ tasks come and go
 
     def enter(self, key: Any, spec: TaskSpec, slotted: bool) -> Need:
-        """Note that `key` asks for `spec`."""
+        """Note that `key` asks for `spec`; one that asked for it already keeps its place among those that wait."""
+        known = self.of.get(key)
+        if isinstance(known, Need) and (known.spec, known.slotted) == (spec, slotted):
+            return known
         self.leave(key)
         need = self._kinds.get((spec, slotted))
         if need is None:

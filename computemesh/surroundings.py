@@ -1,0 +1,36 @@
+"""What a task finds around it in its process, for processes that run several tasks one after another."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Working folder, environment and threads of this process when it was made."""
+
+    folder: str = field(default_factory=lambda: str(Path.cwd()))
+    environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+    threads: int = field(default_factory=threading.active_count)
+
+    def restore(self) -> None:
+        """Undo what a task did to the folder and the environment."""
+        with contextlib.suppress(OSError):
+            os.chdir(self.folder)
+        if os.environ != self.environment:
+            os.environ.clear()
+            os.environ.update(self.environment)
+
+    def clean(self) -> bool:
+        """Return whether no thread and no child process has been left behind."""
+        if threading.active_count() > self.threads:
+            return False
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return True
+        return False
