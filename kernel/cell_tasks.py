@@ -101,8 +101,9 @@ class Tasks:
             return self._stretches(indices, size)
 
     def forget(self) -> None:
-        """Let go of all futures."""
+        """Let go of all futures, and of what was sent."""
         self.runs, self.outcomes = [], []
+        self._data, self._items = b"", ()
 
     def _annotated(self) -> Any:
         series = {SERIES: self._cell.run} if len(self._items) > 1 else {}

@@ -297,9 +297,15 @@ def _restore_streams() -> None:
                 sys.stderr = sys.stderr.stock
 
 
+def _in_a_notebook() -> bool:
+    """Return whether this process is a notebook's own, as where there is no mesh; others may have IPython imported."""
+    module = sys.modules.get("IPython")
+    return module is not None and module.get_ipython() is not None
+
+
 def _headless_figures(alone: bool) -> None:
     """Let matplotlib draw for the notebook, unless this process has chosen its backend already."""
-    if alone or ("matplotlib.pyplot" not in sys.modules and "IPython" not in sys.modules):
+    if alone or ("matplotlib.pyplot" not in sys.modules and not _in_a_notebook()):
         os.environ["MPLBACKEND"] = "module://computemesh.kernel.figures"
     if "plotly" not in sys.modules:
         # Else `fig.show()` would look for a browser on the node.

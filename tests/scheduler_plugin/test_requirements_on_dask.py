@@ -213,6 +213,21 @@ async def test_memory_is_counted():
         assert await m.client.gather(futures) == list(range(5))
 
 
+async def test_tasks_that_wait_for_room_start_also_when_a_later_graph_names_them(saturation):
+    """A pipeline of maps: the second map's graph names the first one's tasks again, while they wait."""
+    with dask.config.set({"distributed.scheduler.worker-saturation": saturation}):
+        async with mesh(("desk", 8), nodes=(PLAIN,)) as m:
+            go = latch("go")
+            with dask.annotate(mesh={"ram": "6GB"}):
+                first = m.client.map(held, range(5), name="go")
+                await m.until(lambda: sum(m.state(future) == "no-worker" for future in first) == 3)
+                second = m.client.map(plain, first)
+                third = m.client.map(plain, second)
+                await m.until(lambda: all(future.key in m.scheduler.tasks for future in third))
+            go.set()
+            assert await m.client.gather(third) == [4 * n for n in range(5)]
+
+
 async def test_an_impossible_task_says_what_is_missing_and_starts_when_a_node_joins():
     async with mesh("lab", nodes=(node("lab", gpus=(16,)),)) as m:
         events = []
