@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from queue import Empty
 from typing import Any
 
@@ -190,7 +191,7 @@ def test_the_kernelspec_starts_this_python(tmp_path, monkeypatch):
     kernel = Kernel(*start_new_kernel(kernel_name="computemesh"))
     try:
         ran = kernel.run("import sys\nprint(sys.executable)")
-        assert text_of(ran).strip() == sys.executable
+        assert Path(text_of(ran).strip()).samefile(sys.executable)
         assert "42" in shown(kernel.run("%%mesh\n42"), "text/plain")
     finally:
         stop(kernel)
