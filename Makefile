@@ -16,7 +16,8 @@ install:     ## install into .venv
 	@$(PYTHON) bootstrap.py install
 
 benchmarks:  ## run every benchmark at full length
-	@for name in startup cell overhead makespan; do .venv/bin/python -m benchmarks $$name || exit 1; done
+	@.venv/bin/python -m pip install --quiet -e '.[benchmarks]'
+	@for name in startup cell overhead makespan notebook batch; do .venv/bin/python -m benchmarks $$name || exit 1; done
 
 clean:       ## remove what the above made
 	rm -rf .venv .demo build *.egg-info
