@@ -63,7 +63,10 @@ def ran(shell: Any, source: str) -> tuple[float, str]:
 @contextlib.contextmanager
 def px_view(engines: int) -> Iterator[Any]:
     """Give ipyparallel's view of as many engines."""
-    import ipyparallel
+    try:
+        import ipyparallel
+    except ImportError:
+        raise SystemExit("Beside us runs ipyparallel, which is not here: pip install -e '.[benchmarks]'") from None
 
     with ipyparallel.Cluster(n=engines, log_level=50) as found:
         yield found.load_balanced_view()

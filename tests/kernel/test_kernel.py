@@ -16,7 +16,7 @@ from nbclient import NotebookClient
 
 from computemesh.kernel.kernel_install import install_kernelspec, spec_for
 
-REPOSITORY = __import__("pathlib").Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[2]
 
 
 class Kernel:
