@@ -20,15 +20,29 @@ from .certificates import Peer, Role, peer_of
 
 NODE_TO_SCHEDULER = frozenset(
     {
-        "add_keys", "close-client", "connection_stream", "gather", "get_task_status", "get_worker_service_addr",
+        "add_keys", "close-client", "gather", "get_task_status", "get_worker_service_addr",
         "heartbeat_worker", "identity", "log_event", "mesh_delegate", "missing_workers", "ping", "register-worker",
+        "shuffle_barrier", "shuffle_get", "shuffle_get_or_create", "shuffle_restrict_task",
         "unregister", "versions", "who_has", "worker-status-change", "worker_status_change",
     }
 )  # fmt: skip
 """Operations that a node's certificate may open at the scheduler."""
 
+NODE_STREAM = frozenset(
+    {
+        "add-keys", "close-stream", "keep-alive", "log-event", "long-running", "release-worker-data",
+        "request-refresh-who-has", "reschedule", "steal-response", "task-erred", "task-finished",
+        "worker-status-change",
+    }
+)  # fmt: skip
+"""What a node's worker may say on its stream once it is registered: nothing of a client's."""
+
+OF_WORKERS = NODE_STREAM - {"close-stream", "keep-alive", "log-event"}
+"""What only a worker may stream: a person's client could forge results with it."""
+
 DENIED_TO_USERS = frozenset(
     {
+        "connection_stream", "mesh_delegate",
         "register-worker", "heartbeat_worker", "register_nanny", "unregister", "unregister_nanny",
         "run_function", "register_scheduler_plugin", "unregister_scheduler_plugin", "register_nanny_plugin",
         "unregister_nanny_plugin", "terminate", "restart", "restart_workers", "retire_workers",
@@ -38,7 +52,7 @@ DENIED_TO_USERS = frozenset(
 )  # fmt: skip
 """Scheduler operations that a user's certificate may not open; an administrator's may open all but a node's own."""
 
-PEER_TO_WORKER = frozenset({"get_data", "identity", "ping", "versions"})
+PEER_TO_WORKER = frozenset({"get_data", "identity", "ping", "shuffle_receive", "versions"})
 """Operations that nodes and users may open at a worker; the scheduler's own connections may open all."""
 
 
@@ -58,6 +72,13 @@ def may_open(side: str, role: Role, op: object) -> bool:
     if role is Role.USER:
         return op not in DENIED_TO_USERS
     return op not in {"register-worker", "heartbeat_worker", "register_nanny"}
+
+
+def may_stream(side: str, role: Role, op: object) -> bool:
+    """Return whether a peer of `role` may say `op` in the stream of messages that follows its registration."""
+    if side == "worker" or role is Role.DRIVER:
+        return True
+    return op in NODE_STREAM if role is Role.NODE else op not in OF_WORKERS
 
 
 _refusing: ContextVar[bool] = ContextVar("computemesh_refusing_pickles", default=False)
@@ -164,6 +185,7 @@ class Guard:
                 raise CommClosedError("a pickle from a node was refused") from None
             op = message.get("op") if isinstance(message, dict) else None
             if op is None and opened:
+                self._check_stream(comm, peer, message)
                 return message
             if not may_open(self.side, peer.role, op) or not _own_name(op, message, peer):
                 self.report("refused-operation", peer.name, f"a {peer.role} certificate may not {op!r}")
@@ -175,6 +197,16 @@ class Guard:
             return message
 
         comm.read = read
+
+    def _check_stream(self, comm: Any, peer: Peer, messages: Any) -> None:
+        from distributed.comm.core import CommClosedError
+
+        for message in messages if isinstance(messages, list | tuple) else ():
+            op = message.get("op") if isinstance(message, dict) else None
+            if op is not None and not may_stream(self.side, peer.role, op):
+                self.report("refused-operation", peer.name, f"a {peer.role} certificate may not stream {op!r}")
+                comm.abort()
+                raise CommClosedError(f"a {peer.role} certificate may not stream {op!r} here")
 
 
 def _own_name(op: object, message: Any, peer: Peer) -> bool:

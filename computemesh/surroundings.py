@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,22 +16,32 @@ class Surroundings:
 
     folder: str = field(default_factory=lambda: str(Path.cwd()))
     environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
-    threads: int = field(default_factory=threading.active_count)
+    threads: int = field(default_factory=lambda: _strangers())
 
     def restore(self) -> None:
         """Undo what a task did to the folder and the environment."""
         with contextlib.suppress(OSError):
             os.chdir(self.folder)
+        if threading.current_thread() is threading.main_thread():
+            signal.setitimer(signal.ITIMER_REAL, 0)
         if os.environ != self.environment:
             os.environ.clear()
             os.environ.update(self.environment)
 
     def clean(self) -> bool:
         """Return whether no thread and no child process has been left behind."""
-        if threading.active_count() > self.threads:
+        if _strangers() > self.threads:
             return False
         try:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return True
         return False
+
+
+OWN = "computemesh-"
+"""How our own threads are called that may outlive a task by a moment."""
+
+
+def _strangers() -> int:
+    return sum(not thread.name.startswith(OWN) for thread in threading.enumerate())

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from computemesh.errors import Refused
+from computemesh.errors import ComputeMeshError, Refused
 from computemesh.node import Node
 from computemesh.protocol import (
     Answer,
@@ -209,7 +209,11 @@ class SchedulerChild:
         self._writer, self._told = writer, None
         try:
             while line := await reader.readline():
-                self._hear(decode(line, FromChild))
+                try:
+                    self._hear(decode(line, FromChild))
+                except ComputeMeshError as error:
+                    # One message that cannot be read is no reason to end the scheduler and all that runs there.
+                    logger.warning("The scheduler said what cannot be read: %s", error)
         except (ConnectionError, asyncio.IncompleteReadError, ValueError):
             logger.warning("The link to the scheduler was cut")
         finally:

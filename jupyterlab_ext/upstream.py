@@ -90,6 +90,9 @@ class Upstream:
                     pause = self._first_pause
             except ComputeMeshError as error:
                 self._explain(error)
+            except OSError as error:
+                # A certificate that is missing, or that is just being renewed.
+                self._explain(NotTrusted(f"This machine's certificate cannot be used: {error}"))
             # Many servers whose driver was restarted shall not come back in one moment.
             await asyncio.sleep(pause * random.uniform(0.75, 1.25))
             pause = min(LONGEST_PAUSE, pause * 2)

@@ -266,8 +266,11 @@ class CellRun:
         open_runs = [index for index in range(len(self._keys)) if index not in self._done]
         started = [index for index in open_runs if index in self.output.nodes]
         waiting = [index for index in open_runs if index not in self.output.nodes]
-        if waiting:
-            self._client.cancel([self._tasks.runs[index] for index in waiting])
+        # A task may hold runs that have begun and others that have not: it is interrupted, not cancelled.
+        busy = {self._tasks.runs[index].key for index in started}
+        unbegun = [self._tasks.runs[index] for index in waiting if self._tasks.runs[index].key not in busy]
+        if unbegun:
+            self._client.cancel(unbegun)
         if started:
             interrupt_runs(self._mesh, self._cell.run, [self._keys[index] for index in started])
         deadline = time.monotonic() + config.seconds("notebook.interrupt-grace") + 1.0

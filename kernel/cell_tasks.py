@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -64,6 +65,8 @@ class Tasks:
         self._prefix = f"cell_{_short_hash(cell.source.text)}-{cell.run}"
         self._data: Any = shared.data
         self._sent = 0
+        self._series = uuid.uuid4().hex
+        """Not to be guessed: whoever knows it could have a task run in the same process."""
         self.runs: list[Any] = [None] * len(items)
         """The future of each run's task."""
         self.outcomes: list[Any] = [None] * len(items)
@@ -106,7 +109,7 @@ class Tasks:
         self._data, self._items = b"", ()
 
     def _annotated(self) -> Any:
-        series = {SERIES: self._cell.run} if len(self._items) > 1 else {}
+        series = {SERIES: self._series} if len(self._items) > 1 else {}
         return dask.annotate(mesh=_annotation(self._options), **series)
 
     def _first_stretch(self) -> int:

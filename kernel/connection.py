@@ -29,6 +29,8 @@ RECONNECT_SECONDS = 30.0
 """How long work waits for a scheduler that is being restarted."""
 NO_MESH_SECONDS = 30.0
 """How long a failed search for a mesh is remembered, so that each cell does not wait anew."""
+SUBMITTED_WITHIN = 2.0
+"""Seconds that a task which was just submitted may take until the scheduler knows it: questions overtake it."""
 
 
 class MeshClient(Client):
@@ -117,6 +119,10 @@ class Mesh:
         """Explain where the task of a key or future runs, or why it does not."""
         key = str(getattr(task, "key", task))
         answer = self.ask("mesh_why", key=key)
+        deadline = time.monotonic() + SUBMITTED_WITHIN
+        while _on_its_way(task, answer) and time.monotonic() < deadline:
+            time.sleep(0.02)
+            answer = self.ask("mesh_why", key=key)
         if answer is not None:
             return placement_from_mesh(key, answer)
         if self.local:
@@ -202,6 +208,11 @@ class Mesh:
         return f"<p><b>Mesh</b> · {escape(self._where())}</p>{table}"
 
 
+def _on_its_way(task: Any, answer: Any) -> bool:
+    """Return whether the scheduler does not know `task`, a future, yet."""
+    return bool(answer) and answer.get("state") == "unknown" and getattr(task, "status", None) == "pending"
+
+
 def _renewal_of(identity: Identity) -> Renewal:
     return Renewal(identity, ask_again if identity.delegated and in_task() else None)
 
@@ -233,6 +244,8 @@ def connect(
         DriverError: it does not answer, or does not let us in.
     """
     global _current, _failed
+    if address is None and client is None and home is None and (own := own_of_thread_task()) is not None:
+        return own
     wait = config.seconds("notebook.connect-timeout") if timeout is None else float(timeout)
     with _lock:
         if client is not None:

@@ -19,3 +19,8 @@ def with_body(lines: list[str]) -> list[str]:
     if _MAGIC.match(line):
         return [f"{line}\n", "\n"]
     return lines
+
+
+# IPython leaves such a transformer out when a console asks whether a cell is complete: else the cell would be run after
+# its first line, as though nothing more could follow.
+with_body.has_side_effects = True  # type: ignore[attr-defined]

@@ -38,6 +38,7 @@ class Interruptible:
         if timeout is not None:
             timer = threading.Timer(timeout, self._time_out)
             timer.daemon = True
+            timer.name = "computemesh-timeout"
             timer.start()
         with _threads_lock:
             _threads.setdefault(self.run, set()).add(self)

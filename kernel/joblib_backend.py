@@ -52,26 +52,12 @@ class MeshBackend(AutoBatchingMixin, ParallelBackendBase):
         self.parallel = parallel
         return self.effective_n_jobs(n_jobs)
 
-    def start_call(self) -> None:
-        """Called by `Parallel` at its start: arrays are hashed once from here on."""
-        from .connection import current
-        from .ship_once import Shipment
-
-        self._shipment = Shipment(current())
-
-    def stop_call(self) -> None:
-        """Called by `Parallel` at its end."""
-        self._shipment = None
-
     def submit(self, func: Callable[[], Any], callback: Callable[[Any], None] | None = None) -> Any:
         """Run one batch on the mesh."""
-        from dataclasses import replace
-
         from .sending import Call
 
+        # Hashed anew for each batch: joblib's generators may refill an array between two of them.
         call = Call.of(_batch, self._fields)
-        if self._shipment is not None:
-            call = replace(call, shipment=self._shipment)
         future = call.sent([[func]], {}, None)[0]
         self._futures.add(future)
 

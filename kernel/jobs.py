@@ -286,10 +286,11 @@ def seconds_of(ttl: float | str | None) -> float:
 
 
 def _live(client: Any) -> list[KeptRecord]:
-    """Return this user's kept jobs; what is over its time, anybody's, is let go on the way."""
-    live, expired = kept_jobs.split_expired(kept_jobs.records(client), time.time())
+    """Return this user's kept jobs; those over their time are let go on the way."""
+    own = [each for each in kept_jobs.records(client) if each.user == _user()]
+    live, expired = kept_jobs.split_expired(own, time.time())
     kept_jobs.delete(client, expired)
-    return [each for each in live if each.user == _user()]
+    return list(live)
 
 
 def _user() -> str:

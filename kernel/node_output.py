@@ -63,6 +63,7 @@ class Sink:
             elif self._timer is None:
                 self._timer = threading.Timer(BATCH_SECONDS, self.flush)
                 self._timer.daemon = True
+                self._timer.name = "computemesh-flush"
                 self._timer.start()
 
     def flush(self) -> None:

@@ -28,6 +28,8 @@ logger = logging.getLogger("papermill")
 
 PART = 16 * 2**20
 """Bytes of a kernel's state that are fetched at a time."""
+STARTS = 5
+"""How often a notebook goes on from the same state because its node was lost."""
 KERNEL_DEATHS = 2
 """How often a notebook goes on after its kernel died in the same cell; a third time is the cell's own doing."""
 
@@ -144,16 +146,23 @@ class Follower:
         """
         from nbclient.exceptions import DeadKernelError
 
+        from computemesh.errors import Interrupted
+
         if self._state_file is not None:
             job = replace(job, state_limit=config.size("notebook.checkpoint-limit"))
         deaths: dict[int, int] = {}
+        starts: dict[int, int] = {}
         with _terminable():
             while True:
                 job = self._prepared(job)
                 try:
                     return self._once(job)
                 except StartsAgain:
-                    logger.warning("The notebook goes on after cell %d", self._kept.cell if self._kept else 0)
+                    cell = self._kept.cell if self._kept else 0
+                    starts[cell] = starts.get(cell, 0) + 1
+                    if starts[cell] > STARTS:
+                        raise Interrupted(f"The notebook lost its node {STARTS} times after cell {cell}") from None
+                    logger.warning("The notebook goes on after cell %d", cell)
                 except DeadKernelError as death:
                     cell = self._kept.cell if self._kept else -1
                     deaths[cell] = deaths.get(cell, 0) + 1
@@ -200,7 +209,11 @@ class Follower:
                 future.cancel()
                 raise
             except CancelledError as error:
-                raise scheduler_gone(error, self._mesh.lost_at) or Interrupted("The notebook was cancelled") from None
+                gone = scheduler_gone(error, self._mesh.lost_at)
+                if gone is None and self._kept is not None:
+                    # The node that held the state has died with the one copy that Dask had of it; here is another.
+                    raise StartsAgain from None
+                raise gone or Interrupted("The notebook was cancelled") from None
             while self._received < outcome.messages:
                 if not self._take(messages, 2.0):
                     break
@@ -221,6 +234,8 @@ class Follower:
             self._started(message["node"], message.get("leave", ""))
         elif message["kind"] == "state":
             self._keep(message)
+        elif message.get("large"):
+            message = {**message, "content": self._large(message["large"])}
         self._replayed.replay(message)
         return True
 
@@ -251,6 +266,22 @@ class Follower:
             return
         self._kept = Kept.of(self._replayed.manager.nb, message["cell"], state)
         keep(self._kept, self._state_file)
+
+    def _large(self, file: str) -> str:
+        """Fetch a finished cell that was too large for a message; without it no state from here on is whole."""
+        try:
+            address = self._address()
+            return b"".join(self._parts(file, address)).decode()
+        except Exception as error:  # the node may be gone, or the file
+            logger.info("A large output could not be fetched, so the notebook's state is not kept further: %s", error)
+            self._state_file = None
+            return ""
+
+    def _parts(self, file: str, address: str) -> Iterator[bytes]:
+        start = 0
+        while part := self._mesh.client.run(read_part, file, start, PART, workers=[address])[address]:
+            start += len(part)
+            yield part
 
     def _fetched(self, file: str, size: int) -> bytes:
         client = self._mesh.client

@@ -117,7 +117,13 @@ class _Reporter(NotebookClient):
 
     def _finished(self, index: int, error: str) -> None:
         text = json.dumps(self.nb.cells[index])
-        self.report(kind="cell-end", cell=index, error=error, content=text if len(text) <= LIVE_BYTES else "")
+        large = ""
+        if len(text) > LIVE_BYTES and self._job.state_limit:
+            # A notebook that goes on elsewhere needs it there.
+            large = str(self._states.cell_file(index))
+            Path(large).write_text(text, "utf-8")
+        content = text if len(text) <= LIVE_BYTES else ""
+        self.report(kind="cell-end", cell=index, error=error, content=content, large=large)
 
     # ------------------------------------------------------------ the kernel's state
 
@@ -192,6 +198,9 @@ class _States:
         deadline = time.monotonic() + CHEAP
         while not _mark_of(file).exists() and time.monotonic() < deadline:
             time.sleep(0.005)
+
+    def cell_file(self, index: int) -> Path:
+        return self._folder / f"cell-{index}"
 
     def next_file(self) -> Path:
         self._count += 1

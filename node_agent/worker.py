@@ -92,11 +92,13 @@ class _Serving:
 
         from computemesh.dask_security import MeshSecurity
         from computemesh.guard import Guard
-        from computemesh.identity import load_identity
+        from computemesh.identity import HOME_VARIABLE, load_identity
 
         from .capsules import CapsulePlugin
 
         settings = self._settings
+        # Whatever runs here runs for others: it must not find the identity of this machine's owner.
+        os.environ[HOME_VARIABLE] = str(Path(settings.local_directory, "nobodys-home"))
         # The memory monitor would otherwise undo a pause that the agent or scheduler ordered.
         dask.config.set({"distributed.worker.memory.pause": False})
         security = MeshSecurity(load_identity(Path(settings.identity)))

@@ -3,7 +3,7 @@
 import pytest
 
 from computemesh.certificates import Role
-from computemesh.guard import may_open
+from computemesh.guard import may_open, may_stream
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,17 @@ from computemesh.guard import may_open
 )
 def test_who_may_say_what(side, role, op, allowed):
     assert may_open(side, role, op) is allowed
+
+
+@pytest.mark.parametrize("op", ["update-graph", "client-desires-keys", "cancel-keys", "subscribe-topic", "unheard-of"])
+def test_a_node_streams_nothing_of_a_clients(op):
+    assert not may_stream("scheduler", Role.NODE, op)
+    assert not may_open("scheduler", Role.NODE, "connection_stream")
+
+
+@pytest.mark.parametrize("role", [Role.USER, Role.ADMIN])
+@pytest.mark.parametrize("op", ["task-finished", "task-erred", "add-keys", "steal-response", "worker-status-change"])
+def test_a_person_streams_nothing_of_a_workers(role, op):
+    assert not may_stream("scheduler", role, op)
+    assert may_stream("scheduler", role, "update-graph")
+    assert may_stream("scheduler", Role.NODE, op)

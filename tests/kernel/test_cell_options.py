@@ -46,6 +46,20 @@ def test_later_options_are_refused(notebook):
 
 
 @pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("%%mesh", "incomplete"),
+        ("%%mesh for n in range(3)\n", "incomplete"),
+        ("%%mesh for n in range(3)\nn * n", "incomplete"),
+        ("%%mesh for n in range(3)\nn * n\n\n", "complete"),
+    ],
+)
+def test_a_console_waits_for_the_cells_body(local, text, found):
+    """`jupyter console` asks after each line whether the cell is complete; a blank line ends it."""
+    assert local.shell.check_complete(text)[0] == found
+
+
+@pytest.mark.parametrize(
     "text", ["%%mesh --help", "%%mesh?", "%%mesh --help\n", "\n%%mesh -h\n\n", "%%mesh --help\n1/0"]
 )
 def test_help_needs_no_body(notebook, text):

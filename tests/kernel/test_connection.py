@@ -145,3 +145,16 @@ def test_connecting_anew_leaves_dasks_configuration_as_it_was(cluster):
         assert mesh.submit(pow, 2, 3).result() == 8
         assert mesh.submit(pow, 2, 3).client is found.client
     assert dask.config.get("scheduler", None) is None
+
+
+def test_why_waits_for_a_task_that_was_submitted_just_now(mesh, monkeypatch):
+    """Submissions go in batches, questions at once: the scheduler may be asked before it knows the task."""
+    answers = [{"state": "unknown"}, {"state": "unknown"}, {"state": "no-worker", "sentence": "it waits"}]
+    monkeypatch.setattr(type(mesh), "ask", lambda self, question, **arguments: answers.pop(0))
+
+    class Submitted:
+        key, status = "a-task", "pending"
+
+    assert mesh.why(Submitted).sentence == "it waits"
+    answers[:] = [{"state": "unknown"}]
+    assert "Nothing is known" in mesh.why("no-such-key").sentence

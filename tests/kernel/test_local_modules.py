@@ -54,6 +54,7 @@ MODULE = """
 
 
 def test_a_module_works_in_every_road(mesh, beside):
+    """dask/distributed#344, #3185, #7834; pangeo#187: `ModuleNotFoundError` for a helper next to the notebook."""
     write(beside, {"road_helper.py": MODULE})
     helper = importlib.import_module("road_helper")
     assert face.submit(helper.scaled, 1).result() == 6

@@ -64,6 +64,7 @@ def once(flag, code):
 
 
 def test_after_a_node_dies_it_goes_on_after_its_last_finished_cell(mesh, tmp_path, caplog):
+    """nteract/papermill#824, #524, #476: a long run is lost at cell 28 of 36, and there is no way to go on."""
     log, flag = tmp_path / "log", tmp_path / "flag"
     # The kernel's parent is the node's worker, which the second cell kills as a crash would.
     source = written(
@@ -79,6 +80,7 @@ def test_after_a_node_dies_it_goes_on_after_its_last_finished_cell(mesh, tmp_pat
 
 
 def test_after_its_kernel_died_it_goes_on_and_a_cell_that_always_kills_it_ends_it(mesh, tmp_path):
+    """nteract/papermill#125, #478: it hangs when its kernel is killed, or runs out of memory."""
     log, flag = tmp_path / "log", tmp_path / "flag"
     source = written(
         tmp_path / "in.ipynb", runs_once(log, "first"), once(flag, "os.kill(os.getpid(), 9)"), "print('whole')"
@@ -105,6 +107,7 @@ def test_after_this_process_was_killed_the_same_command_goes_on(cluster, mesh, t
 
 
 def test_sigterm_stops_the_notebook_and_saves_what_its_cell_had_shown(cluster, mesh, tmp_path):
+    """nteract/papermill#508: SIGTERM is not passed on to the kernel."""
     target = tmp_path / "out.ipynb"
     source = written(tmp_path / "in.ipynb", "print('shown', flush=True)\n" + _wait_for(tmp_path / "never"))
     process = _command(cluster, source, target)

@@ -69,3 +69,25 @@ except ModuleNotFoundError as error:
     print(error)
 """
     assert ran(code) == "No module named 'no_such_module_here'"
+
+
+def test_loading_the_extension_asks_nobody_and_starts_nothing():
+    """Why a kernel starts as fast with the driver down: nothing is asked before the mesh is used."""
+    code = """
+seen = []
+watched = ("socket.connect", "socket.getaddrinfo", "subprocess.Popen", "os.fork", "_thread.start_new_thread")
+sys.addaudithook(lambda event, arguments: seen.append(event) if event in watched else None)
+computemesh.unload_ipython_extension(shell)
+computemesh.load_ipython_extension(shell)
+shell.run_cell("1 + 1")
+print(seen)
+import socket
+try:
+    socket.create_connection(("127.0.0.1", 9), timeout=1)
+except OSError:
+    pass
+print("socket.connect" in seen)
+"""
+    *_, quiet, heard = ran(code).splitlines()
+    assert quiet == "[]"
+    assert heard == "True"

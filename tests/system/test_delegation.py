@@ -144,3 +144,14 @@ mesh.submit(outer).result()
     done = ran(ann, script)
     assert done.returncode != 0
     assert '@mesh.task(executor="capsule")' in done.stderr
+
+
+def test_a_shuffle_between_nodes_works_under_the_guard(shared_house: House, ann: Path):
+    script = """
+import computemesh as mesh, pandas as pd, dask, dask.dataframe as dd
+with mesh.connect(), dask.config.set({"dataframe.shuffle.method": "p2p"}):
+    frame = dd.from_pandas(pd.DataFrame({"k": range(1000), "v": range(1000)}), npartitions=8)
+    print(int(frame.shuffle("k", npartitions=6).v.sum().compute()))
+"""
+    done = ran(ann, script)
+    assert done.stdout.strip() == "499500", done.stderr
