@@ -79,6 +79,16 @@ def test_after_a_node_dies_it_goes_on_after_its_last_finished_cell(mesh, tmp_pat
     assert not (tmp_path / "out.ipynb.mesh-state").exists()
 
 
+def test_an_output_that_is_too_large_for_a_message_is_not_lost_on_the_way(mesh, tmp_path):
+    flag = tmp_path / "flag"
+    source = written(
+        tmp_path / "in.ipynb", "print('x' * 400_000)", once(flag, "os.kill(os.getppid(), 9)"), "print('end')"
+    )
+    done = run(source, tmp_path / "out.ipynb")
+    assert done.cells[1].outputs[0]["text"] == "x" * 400_000 + "\n"
+    assert done.cells[-1].outputs[0]["text"] == "end\n"
+
+
 def test_after_its_kernel_died_it_goes_on_and_a_cell_that_always_kills_it_ends_it(mesh, tmp_path):
     """nteract/papermill#125, #478: it hangs when its kernel is killed, or runs out of memory."""
     log, flag = tmp_path / "log", tmp_path / "flag"

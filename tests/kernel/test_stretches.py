@@ -10,6 +10,12 @@ def test_many_short_runs_come_back_in_order_from_few_tasks(capsules):
     assert len(set(capsules.names["_mesh"].keys)) < 100
 
 
+def test_printing_runs_are_no_strangers_to_one_another(capsules):
+    ran = capsules.cell("%%mesh for n in range(200)\nprint(n)\nimport os\nos.getpid()")
+    assert ran.error is None
+    assert len(set(ran.result)) <= 8
+
+
 def test_runs_of_one_cell_share_a_process_and_leave_nothing_to_one_another(capsules):
     code = """%%mesh for n in range(64)
 import os
