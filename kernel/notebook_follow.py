@@ -28,6 +28,8 @@ logger = logging.getLogger("papermill")
 
 PART = 16 * 2**20
 """Bytes of a kernel's state that are fetched at a time."""
+ENDING = 8.0
+"""Seconds beyond the grace period in which a stopped notebook's kernel ends and what it had shown comes here."""
 STARTS = 5
 """How often a notebook goes on from the same state because its node was lost."""
 KERNEL_DEATHS = 2
@@ -309,7 +311,7 @@ class Follower:
 
         if threading.current_thread() is threading.main_thread():
             print("Interrupted: stopping the notebook on its node", file=sys.stderr)
-        deadline = time.monotonic() + config.seconds("notebook.interrupt-grace") + 1.0
+        deadline = time.monotonic() + config.seconds("notebook.interrupt-grace") + ENDING
         with contextlib.suppress(Exception):  # the mesh may be gone, which stops nobody from stopping
             interrupt_runs(self._mesh, job.run, [future.key])
             while not future.done() and time.monotonic() < deadline:

@@ -118,14 +118,15 @@ def test_after_this_process_was_killed_the_same_command_goes_on(cluster, mesh, t
 
 def test_sigterm_stops_the_notebook_and_saves_what_its_cell_had_shown(cluster, mesh, tmp_path):
     """nteract/papermill#508: SIGTERM is not passed on to the kernel."""
-    target = tmp_path / "out.ipynb"
-    source = written(tmp_path / "in.ipynb", "print('shown', flush=True)\n" + _wait_for(tmp_path / "never"))
+    target, said = tmp_path / "out.ipynb", tmp_path / "said"
+    shows = f"print('shown', flush=True)\nopen({str(said)!r}, 'w').close()\n"
+    source = written(tmp_path / "in.ipynb", shows + _wait_for(tmp_path / "never"))
     process = _command(cluster, source, target)
     workers = [psutil.Process(pid) for pid in mesh.client.run(os.getpid).values()]
-    _until(lambda: _kernels(workers) and "running" in target.read_text(), process)
-    time.sleep(1.0)  # what the kernel has printed is in the notebook's memory on the node, where nothing tells of it
+    _until(lambda: said.exists() and "running" in target.read_text(), process)
+    time.sleep(1.0)  # from the kernel's socket into the notebook in its runner's memory, of which nothing tells
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 128 + signal.SIGTERM
+    assert process.wait(60) == 128 + signal.SIGTERM
     assert "shown" in str(nbformat.read(target, as_version=4).cells[1].outputs)
     _until(lambda: not _kernels(workers), process, running=False)
 
