@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 import time
@@ -156,6 +157,10 @@ def interrupt_after() -> Iterator[Callable[[float], None]]:
         timers.append(threading.Timer(seconds, lambda: signal.pthread_kill(main, signal.SIGINT)))
         timers[-1].start()
 
+    # Hypothesis watches the collector in a callback, in which Python swallows an interrupt.
+    watching = gc.callbacks[:]
+    gc.callbacks.clear()
     yield press
+    gc.callbacks.extend(watching)
     for timer in timers:
         timer.cancel()

@@ -192,7 +192,21 @@ def _command(cluster, source, target):
         f"papermill.execute_notebook({str(source)!r}, {str(target)!r}, engine_name='mesh', progress_bar=False, "
         "checkpoint=True)"
     )
-    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    started.append(subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL))
+    return started[-1]
+
+
+started: list[subprocess.Popen] = []
+
+
+@pytest.fixture(autouse=True)
+def nobody_left():
+    """A test that failed leaves no notebook that holds the slots of those after it."""
+    yield
+    while started:
+        process = started.pop()
+        process.kill()
+        process.wait()
 
 
 def _until(condition, process, bound=60, running=True):
