@@ -92,6 +92,7 @@ class _Reporter(NotebookClient):
     def run_cells(self, state: bytes | None) -> None:
         """Execute the cells in order, until one fails, as papermill does."""
         self.reset_execution_trackers()
+        self._speak_over_files()
         with self.setup_kernel(env=self._environment):
             if self._job.state_limit:
                 self._ask("ready()")
@@ -114,6 +115,17 @@ class _Reporter(NotebookClient):
             info = self.wait_for_reply(self.kc.kernel_info())
             self.nb.metadata["language_info"] = info["content"]["language_info"]
             self.set_widgets_metadata()
+
+    def _speak_over_files(self) -> None:
+        """Reach the kernel through sockets in a folder of its own, where there are such.
+
+        Kernels that start at the same moment on one machine would take each other's ports, and a port is open to
+        everybody there.
+        """
+        self.create_kernel_manager()
+        if os.name == "posix":
+            self.km.transport = "ipc"
+            self.km.ip = str(self._states.socket_prefix)
 
     def _finished(self, index: int, error: str) -> None:
         text = json.dumps(self.nb.cells[index])
@@ -198,6 +210,10 @@ class _States:
         deadline = time.monotonic() + CHEAP
         while not _mark_of(file).exists() and time.monotonic() < deadline:
             time.sleep(0.005)
+
+    @property
+    def socket_prefix(self) -> Path:
+        return self._folder / "k"
 
     def cell_file(self, index: int) -> Path:
         return self._folder / f"cell-{index}"
