@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from ._mesh import mesh_cluster
 from .result import Direction, Result, median, spread_of
 
 GOAL = 1.8
@@ -88,22 +89,9 @@ WAYS: dict[str, Callable[[str, list[Path], Path], None]] = {
 
 def run(quick: bool) -> Result:
     """Measure on workers of this machine, with the plugin and capsules as on a mesh."""
-    from distributed import Client, LocalCluster
-
-    from computemesh.node_agent.capsules import CapsulePlugin
-    from computemesh.scheduler_plugin import MeshPlugin
-
     rounds, count = (1, 2) if quick else (5, NOTEBOOKS)
     took: dict[str, list[float]] = {name: [] for name in WAYS}
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        LocalCluster(
-            n_workers=NODES, threads_per_worker=SLOTS, protocol="tcp", host="127.0.0.1", dashboard_address="127.0.0.1:0"
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        client.register_plugin(CapsulePlugin())
-        client.register_plugin(MeshPlugin())
+    with tempfile.TemporaryDirectory() as folder, mesh_cluster(NODES, SLOTS) as (cluster, _):
         notebooks = written(Path(folder), count)
         # Workers that have just started are still making their first spare.
         by_batch(cluster.scheduler_address, notebooks[:1], Path(folder, "warm"))

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
 from typing import Any
 
+from ._mesh import mesh_cluster, seconds_of, with_capsules
 from .result import Direction, Result
 
 GOAL = 0.030
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    begun = time.perf_counter()
-    work()
-    return time.perf_counter() - begun
 
 
 def _add(a: int, b: int) -> int:
@@ -42,8 +36,8 @@ def measure(client: Any, rounds: int) -> tuple[list[float], list[float]]:
         cell()
     cells, submits = [], []
     for number in range(rounds):
-        cells.append(_seconds(cell))
-        submits.append(_seconds(lambda: client.submit(_add, number, 1, pure=False).result()))  # noqa: B023
+        cells.append(seconds_of(cell))
+        submits.append(seconds_of(lambda: client.submit(_add, number, 1, pure=False).result()))  # noqa: B023
         # Warm spares are refilled off the path; a person pauses between cells too.
         time.sleep(0.1)
     shell.run_line_magic("unload_ext", "computemesh")
@@ -52,23 +46,8 @@ def measure(client: Any, rounds: int) -> tuple[list[float], list[float]]:
 
 def run(quick: bool) -> Result:
     """Measure on two workers of this machine, with the plugin and capsules as on a mesh."""
-    from distributed import Client, LocalCluster
-
-    from computemesh.node_agent.capsules import CapsulePlugin
-    from computemesh.scheduler_plugin import MeshPlugin
-
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, protocol="tcp", host="127.0.0.1", dashboard_address="127.0.0.1:0"
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        client.register_plugin(CapsulePlugin())
-        client.register_plugin(MeshPlugin())
-        deadline = time.monotonic() + 30
-        while not _with_capsules(client) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        capsules = _with_capsules(client)
+    with mesh_cluster(2) as (_, client):
+        capsules = with_capsules(client)
         cells, submits = measure(client, 20 if quick else 100)
     above = [cell - submit for cell, submit in zip(cells, submits, strict=True)]
     where = "capsules" if capsules else "threads: no worker offered capsules"
@@ -81,9 +60,3 @@ def run(quick: bool) -> Result:
         direction=Direction.AT_MOST,
         compared_with=f"client.submit(...).result() in the same run: {statistics.median(submits):.4f} s ({where})",
     )
-
-
-def _with_capsules(client: Any) -> bool:
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
-    executors = [((worker.get("metrics") or {}).get("mesh") or {}).get("executors", ()) for worker in workers]
-    return bool(executors) and all("capsule" in found for found in executors)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from . import cell
+from ._mesh import mesh_cluster, seconds_of
 from .result import Direction, Result, median, spread_of
 
 ITEMS, ITEM_SECONDS, LOOP_GOAL = 1_000, 0.010, 1.15
@@ -22,24 +23,11 @@ LINES, PRINTERS, LINES_GOAL = 10_000, 4, 2.0
 @contextlib.contextmanager
 def mesh_shell(workers: int) -> Iterator[tuple[Any, Any]]:
     """Give a shell with the mesh loaded, and the client, on `workers` workers with plugin and capsules."""
-    from distributed import Client, LocalCluster
     from IPython.core.interactiveshell import InteractiveShell
 
     import computemesh as mesh
-    from computemesh.node_agent.capsules import CapsulePlugin
-    from computemesh.scheduler_plugin import MeshPlugin
 
-    with (
-        LocalCluster(
-            n_workers=workers, threads_per_worker=1, protocol="tcp", host="127.0.0.1", dashboard_address="127.0.0.1:0"
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        client.register_plugin(CapsulePlugin())
-        client.register_plugin(MeshPlugin())
-        deadline = time.monotonic() + 30
-        while not cell._with_capsules(client) and time.monotonic() < deadline:
-            time.sleep(0.1)
+    with mesh_cluster(workers) as (_, client):
         shell = InteractiveShell.instance()
         shell.run_line_magic("load_ext", "computemesh")
         mesh.connect(client=client)
@@ -85,8 +73,8 @@ def _loop(shell: Any, client: Any, view: Any, items: int, rounds: int) -> Result
     took: dict[str, list[float]] = {"%%mesh for": [], "client.map": [], "ipyparallel, load-balanced map": []}
     for _ in range(rounds):
         took["%%mesh for"].append(ran(shell, source)[0])
-        took["client.map"].append(_seconds(lambda: client.gather(client.map(waited, range(items), pure=False))))
-        took["ipyparallel, load-balanced map"].append(_seconds(lambda: view.map_sync(waited, range(items))))
+        took["client.map"].append(seconds_of(lambda: client.gather(client.map(waited, range(items), pure=False))))
+        took["ipyparallel, load-balanced map"].append(seconds_of(lambda: view.map_sync(waited, range(items))))
     ours = [seconds / ideal for seconds in took["%%mesh for"]]
     return Result(
         name="%%mesh for, many short items",
@@ -151,13 +139,7 @@ def _lines(shell: Any, lines: int, rounds: int) -> Result:
 
 
 def _px(view: Any, rounds: int) -> float:
-    return median([_seconds(lambda: view.apply_sync(int, 1)) for _ in range(rounds)])
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    begun = time.perf_counter()
-    work()
-    return time.perf_counter() - begun
+    return median([seconds_of(lambda: view.apply_sync(int, 1)) for _ in range(rounds)])
 
 
 def run(quick: bool) -> list[Result]:

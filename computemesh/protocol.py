@@ -18,6 +18,13 @@ from .node import Harvest, Network, Node, NodeFacts, Sample
 VERSION = 1
 """Grows when an older partner could misread a message; both ends name theirs and refuse another."""
 
+CAPSULE_SIGNAL = "mesh-capsule-signal"
+"""Operation on Dask's stream, scheduler → worker: interrupt or kill a task's capsule."""
+SECEDE = "mesh-secede"
+"""Operation on Dask's stream, scheduler → worker: this task only waits for others from now on."""
+SERIES = "mesh-series"
+"""Annotation of tasks that may run in one process after another: the runs of one cell."""
+
 
 class Message(msgspec.Struct, frozen=True, tag_field="op", kw_only=True):
     """Anything on one of the wires."""

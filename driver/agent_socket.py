@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
-
-from tornado import websocket
 
 from computemesh.certificates import Peer, Role
 from computemesh.errors import ComputeMeshError, Refused
@@ -27,52 +24,31 @@ from computemesh.protocol import (
 
 from .books import Record
 from .driver import Driver
-from .http import host_asked, peer_behind
+from .http import host_asked
+from .peer_socket import PeerSocket
 
 logger = logging.getLogger("computemesh.driver")
-REFUSED = 4403
-"""WebSocket close code: the reason is for the person at the machine."""
 
 
-class AgentSocket(websocket.WebSocketHandler):
+class AgentSocket(PeerSocket):
     """Speaks with one agent."""
+
+    allowed = frozenset({Role.NODE})
+    others_are_told = "is not a node's: join with `mesh join`"
 
     def initialize(self, driver: Driver) -> None:
         """Keep the driver; called by tornado."""
-        self._driver = driver
-        self._peer: Peer | None = None
+        super().initialize(driver)
         self._incarnation = -1
         self._leaving: str | None = None
-        self._unfollow: Any = None
-
-    def check_origin(self, origin: str) -> bool:
-        """Refuse browsers: an agent sends no Origin."""
-        return False
-
-    def prepare(self) -> None:
-        """Let only nodes in, before the upgrade."""
-        try:
-            peer = self._driver.rights.trusted(peer_behind(self.request))
-        except ComputeMeshError as error:
-            self._turn_away(401, str(error))
-            return
-        if peer.role is not Role.NODE:
-            self._turn_away(403, f"A {peer.role} certificate is not a node's: join with `mesh join`")
-            return
-        self._peer = peer
-
-    def _turn_away(self, status: int, reason: str) -> None:
-        self.set_status(status)
-        self.finish({"error": reason})
 
     def on_message(self, message: str | bytes) -> None:
         """Take one message of the agent; called by tornado."""
         try:
             self._hear(decode(message, AgentMessage))
         except ComputeMeshError as error:
-            # A close reason holds at most 123 bytes.
             logger.warning("%s was turned away: %s", self._peer.name if self._peer else "?", error)
-            self.close(REFUSED, str(error).encode()[:120].decode(errors="ignore"))
+            self.refuse(str(error))
 
     def _hear(self, message: Message) -> None:
         peer = self._driver.rights.trusted(self._peer)
@@ -114,7 +90,7 @@ class AgentSocket(websocket.WebSocketHandler):
 
     def _leave(self, reason: str) -> None:
         self._say(Leave(reason=reason))
-        self.close(REFUSED, reason.encode()[:120].decode(errors="ignore"))
+        self.refuse(reason)
 
     def _say(self, message: Message) -> None:
         if self.ws_connection is not None and not self.ws_connection.is_closing():
@@ -122,7 +98,6 @@ class AgentSocket(websocket.WebSocketHandler):
 
     def on_close(self) -> None:
         """Take note that the agent has gone; called by tornado."""
-        if self._unfollow is not None:
-            self._unfollow()
+        super().on_close()
         if self._peer is not None and self._incarnation >= 0:
             self._driver.agent_gone(self._peer.name, self._incarnation, self._leaving)

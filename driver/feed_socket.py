@@ -8,56 +8,37 @@ from typing import Any
 from tornado import websocket
 
 from computemesh.audience import Reader
-from computemesh.certificates import Peer
 from computemesh.errors import ComputeMeshError
 
-from .agent_socket import REFUSED
 from .books import Record
 from .driver import Driver
 from .feed import Feed
-from .http import PEOPLE, peer_behind
+from .http import PEOPLE
+from .peer_socket import PeerSocket
 
 PING_SECONDS = 10.0
 
 
-class FeedSocket(websocket.WebSocketHandler):
+class FeedSocket(PeerSocket):
     """Speaks to one watcher with a user's or an administrator's certificate."""
 
-    def initialize(self, driver: Driver, feed: Feed) -> None:
+    allowed = PEOPLE
+    others_are_told = "may not watch the mesh: it needs one of role admin/user"
+
+    def initialize(self, driver: Driver, feed: Feed) -> None:  # type: ignore[override]
         """Keep driver and feed; called by tornado."""
-        self._driver, self._feed = driver, feed
-        self._peer: Peer | None = None
+        super().initialize(driver)
+        self._feed = feed
         self._reader: Reader | None = None
-        self._unfollow: Any = None
 
     @property
     def ping_interval(self) -> float:
         """Seconds between pings, by which a watcher that vanished is noticed."""
         return PING_SECONDS
 
-    def check_origin(self, origin: str) -> bool:
-        """Refuse browsers: a page of another site could otherwise use a certificate that the browser holds."""
-        return False
-
     def get_compression_options(self) -> dict[str, Any]:
         """Compress; called by tornado."""
         return {}
-
-    def prepare(self) -> None:
-        """Let only people in, before the upgrade."""
-        try:
-            peer = self._driver.rights.trusted(peer_behind(self.request))
-        except ComputeMeshError as error:
-            self._turn_away(401, str(error))
-            return
-        if peer.role not in PEOPLE:
-            self._turn_away(403, f"A {peer.role} certificate may not watch the mesh: it needs one of role admin/user")
-            return
-        self._peer = peer
-
-    def _turn_away(self, status: int, reason: str) -> None:
-        self.set_status(status)
-        self.finish({"error": reason})
 
     def open(self, *_args: str, **_kwargs: str) -> None:
         """Begin to tell; called by tornado."""
@@ -74,14 +55,13 @@ class FeedSocket(websocket.WebSocketHandler):
         try:
             self._driver.rights.trusted(self._peer)
         except ComputeMeshError as error:
-            self.close(REFUSED, str(error).encode()[:120].decode(errors="ignore"))
+            self.refuse(str(error))
 
     def on_message(self, message: str | bytes) -> None:
         """Ignore what a watcher says; called by tornado."""
 
     def on_close(self) -> None:
         """Stop telling; called by tornado."""
-        if self._unfollow is not None:
-            self._unfollow()
+        super().on_close()
         if self._reader is not None:
             self._feed.leave(self._reader)

@@ -8,7 +8,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from computemesh.errors import BadConfiguration, BadRequirement
+from computemesh.errors import BadRequirement
 from computemesh.requirement import FIELDS, NOTHING, Requirement, requirement_from
 from computemesh.task_spec import task_spec_from
 
@@ -257,7 +257,3 @@ def _parsed(option: str, text: str, reader: str, expected: str) -> float:
     if number < 0:
         raise BadCell(f"%%mesh {option} {text}: give {expected}")
     return number
-
-
-BAD_LINE = (BadCell, BadRequirement, BadConfiguration)
-"""What a line that cannot be used raises."""

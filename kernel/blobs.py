@@ -8,6 +8,8 @@ from typing import Any
 
 LARGE = 1 << 20
 """Bytes from which a buffer is sent by content, once, rather than inside what uses it."""
+SHARED_BYTES = 50_000
+"""What many tasks share is sent to each node once from about here on, rather than with each of them."""
 
 
 class Blob:
@@ -38,9 +40,17 @@ class Blob:
         return bytearray(self.content) if self.writable else memoryview(self.content).toreadonly()
 
 
-def as_is(blob: Blob) -> Blob:
-    """Return `blob`: as a task of its own it is sent to each node once, and made anew when its node dies."""
-    return blob
+def as_is(content: Any) -> Any:
+    """Return `content`: as a task of its own it is sent to each node once, and made anew when its node dies."""
+    return content
+
+
+def once_a_node(client: Any, data: bytes, key: str) -> Any:
+    """Return the future of `data`, for tasks that share it."""
+    import dask
+
+    with dask.annotate(mesh={}):
+        return client.submit(as_is, data, key=key, pure=False)
 
 
 def digest_of(content: Any) -> str:

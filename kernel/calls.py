@@ -15,6 +15,7 @@ from computemesh.errors import BadRequirement, CannotShip
 from .run_files import FILES, in_working_directory
 from .ship_once import Shipment
 from .shipping import Packed, Packer, unpack
+from .traceback_text import first_line
 from .uploads import Uploads, with_files
 
 FUNCTION = "__mesh_function__"
@@ -73,12 +74,16 @@ def packed_arguments(
     Raises:
         CannotShip: one cannot travel; named.
     """
+    return shipment.shipped(_row(function, args, kwargs))
+
+
+def _row(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Packed:
     packer = Packer({}, local_modules=True)
     try:
         packer.add("", (tuple(args), dict(kwargs)))
     except Exception as error:  # pickling runs the user's own code
         raise _culprit(function, args, kwargs, error) from None
-    return shipment.shipped(packer.packed(named=False))
+    return packer.packed(named=False)
 
 
 def named(target: Any) -> str:
@@ -92,7 +97,7 @@ def _add(packer: Packer, name: str, value: Any, what: str) -> None:
     try:
         packer.add(name, value)
     except Exception as error:  # pickling runs the user's own code
-        raise CannotShip(f"Cannot send {what} to the mesh: {_said(error)}") from None
+        raise CannotShip(f"Cannot send {what} to the mesh: {first_line(error)}") from None
 
 
 def _culprit(
@@ -104,14 +109,10 @@ def _culprit(
         except Exception as own:  # pickling runs the user's own code
             kind = type(value).__qualname__
             return CannotShip(
-                f"Cannot send argument {name} of `{named(function)}`, a {kind}, to the mesh: {_said(own)}. Make it "
-                "inside the function, or send what it is made from"
+                f"Cannot send argument {name} of `{named(function)}`, a {kind}, to the mesh: {first_line(own)}. Make "
+                "it inside the function, or send what it is made from"
             )
-    return CannotShip(f"Cannot send the arguments of `{named(function)}` to the mesh: {_said(error)}")
-
-
-def _said(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+    return CannotShip(f"Cannot send the arguments of `{named(function)}` to the mesh: {first_line(error)}")
 
 
 def run_here(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -124,12 +125,7 @@ def run_here(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
     packer = Packer({}, local_modules=True)
     _add(packer, FUNCTION, function, f"the function `{named(function)}`")
     called = unpack(packer.packed(named=True).data, home)[FUNCTION]
-    arguments = Packer({}, local_modules=True)
-    try:
-        arguments.add("", (tuple(args), dict(kwargs)))
-    except Exception as error:  # pickling runs the user's own code
-        raise _culprit(function, args, kwargs, error) from None
-    packed = arguments.packed(named=False)
+    packed = _row(function, args, kwargs)
     own_args, own_kwargs = unpack(packed.data, home, [future.result() for future in packed.futures])
     result = finished(called(*own_args, **own_kwargs))
     back = Packer({}, local_modules=True)

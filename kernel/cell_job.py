@@ -29,8 +29,6 @@ TICK = 0.2
 MANY, TOGETHER = 10, 0.02
 """With more open runs than that, ended ones are collected for so many seconds before they are fetched."""
 MOST_TOGETHER = 200
-LONGEST_AGAIN = 32
-"""Most runs of a task that is sent because an earlier one had no time for them."""
 WHY_SECONDS = 2.0
 """Between two questions to the scheduler why nothing has started."""
 
@@ -70,7 +68,6 @@ class CellRun:
         self._listening = ExitStack()
         self._messages: SimpleQueue[dict[str, Any]] = SimpleQueue()
         self._cancelled = threading.Event()
-        self._last_keys: list[str] = []
         self._note = ""
         self._next_progress = float("inf")
         self._shown_progress = False
@@ -82,11 +79,7 @@ class CellRun:
     @property
     def keys(self) -> list[str]:
         """The Dask keys of the runs."""
-        return list(self._keys)
-
-    @property
-    def _keys(self) -> list[str]:
-        return [future.key for future in self._tasks.runs if future is not None] or self._last_keys
+        return list(self._tasks.keys)
 
     @property
     def total(self) -> int:
@@ -134,7 +127,6 @@ class CellRun:
             finally:
                 if len(self._done) < self.total:
                     self._client.cancel([*self._tasks.outcomes, *self._tasks.runs])
-                self._last_keys = self._keys
                 self._tasks.forget()
         if self._shown_progress:
             nodes = Counter(outcome.node for outcome in self._done.values() if isinstance(outcome, Outcome))
@@ -205,7 +197,7 @@ class CellRun:
             yield from ((outcome.index, outcome) for outcome in found)
             left = indices[len(found) :]
             if left and found and not found[-1].interrupted:
-                self._watch(self._tasks.send_again(left, max(1, min(len(found), LONGEST_AGAIN))))
+                self._watch(self._tasks.send_again(left, len(found)))
             else:
                 yield from ((index, Interrupted("It had not begun when the cell was stopped")) for index in left)
         elif len(indices) > 1 and isinstance(found, TaskDied | KilledWorker):
@@ -254,7 +246,7 @@ class CellRun:
     def _why_waiting(self) -> str:
         """Return why nothing has started, so that a request that cannot be met is not waited for in silence."""
         try:
-            answer = self._mesh.ask("mesh_why", key=self._keys[0])
+            answer = self._mesh.ask("mesh_why", key=self._tasks.keys[0])
         except (OSError, ComputeMeshError, ValueError, KeyError):
             return ""
         return str(answer.get("sentence", "")) if answer else ""
@@ -263,16 +255,16 @@ class CellRun:
 
     def _stop(self) -> None:
         """Cancel what waits, interrupt what runs, and end what does not stop within the grace period."""
-        open_runs = [index for index in range(len(self._keys)) if index not in self._done]
+        open_runs = [index for index in range(self.total) if index not in self._done]
         started = [index for index in open_runs if index in self.output.nodes]
         waiting = [index for index in open_runs if index not in self.output.nodes]
         # A task may hold runs that have begun and others that have not: it is interrupted, not cancelled.
-        busy = {self._tasks.runs[index].key for index in started}
-        unbegun = [self._tasks.runs[index] for index in waiting if self._tasks.runs[index].key not in busy]
+        busy = {self._tasks.keys[index] for index in started}
+        unbegun = [self._tasks.runs[index] for index in waiting if self._tasks.keys[index] not in busy]
         if unbegun:
             self._client.cancel(unbegun)
-        if started:
-            interrupt_runs(self._mesh, self._cell.run, [self._keys[index] for index in started])
+        if busy:
+            interrupt_runs(self._mesh, self._cell.run, sorted(busy))
         deadline = time.monotonic() + config.seconds("notebook.interrupt-grace") + 1.0
         left = set(started)
         while left and time.monotonic() < deadline:

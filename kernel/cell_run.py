@@ -30,7 +30,7 @@ from .node_name import node_name
 from .node_output import Sink, capturing, one_capture
 from .run_files import FILES, in_working_directory
 from .shipping import Packed, module_names, pack, unpack
-from .traceback_text import Failure, failure_from
+from .traceback_text import Failure, failure_from, first_line
 
 STRETCH_SECONDS = 0.25
 
@@ -256,7 +256,7 @@ def _collected(
             value = _travelling(namespace[VALUE], namespace)
         except Exception as error:  # pickling runs the user's own code
             value_shown = mime_bundle(namespace[VALUE])
-            left = {**left, "the last expression's value": _reason(error)}
+            left = {**left, "the last expression's value": first_line(error)}
     return replace(
         outcome, names=data, modules=modules, left=left, value=value, value_shown=value_shown, deleted=deleted
     )
@@ -277,7 +277,7 @@ def _packed_names(found: dict[str, Any], home: dict[str, Any]) -> tuple[bytes, d
             try:
                 _travelling(value, home)
             except Exception as error:
-                left[name] = _reason(error)
+                left[name] = first_line(error)
                 del found[name]
     return pack(found, home).data, left
 
@@ -292,7 +292,7 @@ def _kept(found: dict[str, Any], home: dict[str, Any]) -> tuple[dict[str, Packed
                 raise TypeError(WIDGET_NOTE)  # noqa: TRY301 - told as what cannot be pickled is
             kept[name] = pack(value, home)
         except Exception as error:  # pickling runs the user's own code
-            left["the last expression's value" if name == VALUE else name] = _reason(error)
+            left["the last expression's value" if name == VALUE else name] = first_line(error)
     return kept, left
 
 
@@ -300,10 +300,6 @@ def _travelling(value: Any, home: dict[str, Any]) -> bytes:
     if is_widget(value):
         raise TypeError(WIDGET_NOTE)
     return pack(value, home).data
-
-
-def _reason(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 @contextmanager
@@ -330,8 +326,3 @@ class _CellMain(types.ModuleType):
             return self.__dict__["_cell"][name]
         except KeyError:
             raise AttributeError(name) from None
-
-
-def shared_data(data: bytes) -> bytes:
-    """Return `data`: as a task of its own it is sent to each node once, however many runs use it."""
-    return data

@@ -9,22 +9,20 @@ from typing import Any
 
 import dask
 
+from computemesh.protocol import SERIES
 from computemesh.requirement import Requirement
 
-from .cell_run import Cell, run_cell, run_stretch, shared_data
+from .blobs import SHARED_BYTES, once_a_node
+from .cell_run import Cell, run_cell, run_stretch
 from .cell_source import VALUE
 from .futures import mesh_future
 from .kept_values import outcome_of, run_and_keep, value_of
 from .shipping import Packed
 
-SERIES = "mesh-series"
-"""Annotation by which a node runs a cell's runs one after another in the same process."""
 MANY_RUNS = 32
 """Fewer runs than that are each a task of their own."""
 STRETCHES_PER_SLOT = 8
 LONGEST_STRETCH = 32
-INLINE_BYTES = 50_000
-"""Shared values above this become a task of their own, so that each node gets them once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +69,8 @@ class Tasks:
         """The future of each run's task."""
         self.outcomes: list[Any] = [None] * len(items)
         """The future of each run's `Outcome`; the same, unless its names are kept."""
+        self.keys: list[str] = []
+        """The key of each run's task; they stay when the futures have been let go."""
         self.indices: dict[Any, tuple[int, ...]] = {}
         """The runs of each outcome's future, by its key."""
 
@@ -78,12 +78,11 @@ class Tasks:
         """Send all runs; return the futures of their outcomes."""
         several = len(self._items) > 1
         with self._annotated():
-            if several and len(self._data) > INLINE_BYTES:
-                with dask.annotate(mesh={}):
-                    key = f"{self._prefix.replace('-', '_names-', 1)}"
-                    self._data = self._client.submit(shared_data, self._data, key=key, pure=False)
+            if several and len(self._data) > SHARED_BYTES:
+                self._data = once_a_node(self._client, self._data, self._prefix.replace("-", "_names-", 1))
             size = self._first_stretch()
             if size > 1:
+                self.keys = [""] * len(self._items)
                 return self._stretches(range(len(self._items)), size)
             arguments = (self._client, self._prefix, self._cell, self._shared, self._data, self._items)
             if several and not any(item.worker for item in self._items):
@@ -91,6 +90,7 @@ class Tasks:
             else:
                 runs = [_one(*arguments, index, self._options) for index in range(len(self._items))]
         self.runs = self.outcomes = runs
+        self.keys = [future.key for future in runs]
         if self._cell.keep:
             with dask.annotate(mesh={}):
                 keys = [f"{self._prefix.replace('-', '_outcome-', 1)}-{index}" for index in range(len(runs))]
@@ -141,6 +141,7 @@ class Tasks:
             self.indices[future.key] = part
             for index in part:
                 self.runs[index] = self.outcomes[index] = future
+                self.keys[index] = future.key
         return futures
 
     def _packed(self, index: int) -> bytes:

@@ -29,7 +29,6 @@ class MeshBackend(AutoBatchingMixin, ParallelBackendBase):
     ) -> None:
         super().__init__(nesting_level=nesting_level or 0, inner_max_num_threads=inner_max_num_threads)
         self._fields = checked(fields)
-        self._shipment: Any = None
         self._futures: set[Any] = set()
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -262,7 +262,9 @@ class Follower:
         if not message["bytes"] or self._state_file is None:
             return
         try:
-            state = self._fetched(message["file"], message["bytes"])
+            state = self._fetched(message["file"])
+            if len(state) != message["bytes"]:
+                raise OSError(f"{len(state)} of {message['bytes']} bytes came")  # noqa: TRY301 - as any other failure
         except Exception as error:  # whatever it was, the notebook goes on without this state
             logger.info("The state after cell %d could not be fetched: %s", message["cell"], error)
             return
@@ -272,27 +274,19 @@ class Follower:
     def _large(self, file: str) -> str:
         """Fetch a finished cell that was too large for a message; without it no state from here on is whole."""
         try:
-            address = self._address()
-            return b"".join(self._parts(file, address)).decode()
+            return self._fetched(file).decode()
         except Exception as error:  # the node may be gone, or the file
             logger.info("A large output could not be fetched, so the notebook's state is not kept further: %s", error)
             self._state_file = None
             return ""
 
-    def _parts(self, file: str, address: str) -> Iterator[bytes]:
-        start = 0
-        while part := self._mesh.client.run(read_part, file, start, PART, workers=[address])[address]:
-            start += len(part)
-            yield part
-
-    def _fetched(self, file: str, size: int) -> bytes:
-        client = self._mesh.client
-        address = self._address()
-        offsets = range(0, size, PART)
-        state = b"".join(client.run(read_part, file, start, PART, workers=[address])[address] for start in offsets)
-        if len(state) != size:
-            raise OSError(f"{len(state)} of {size} bytes came")
-        return state
+    def _fetched(self, file: str) -> bytes:
+        """Return a file of the node's, part by part; a part that is not full is the last."""
+        address, parts = self._address(), list[bytes]()
+        while not parts or len(parts[-1]) == PART:
+            start = PART * len(parts)
+            parts.append(self._mesh.client.run(read_part, file, start, PART, workers=[address])[address])
+        return b"".join(parts)
 
     def _address(self) -> str:
         """Return the address of the node's worker."""

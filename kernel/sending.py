@@ -210,22 +210,12 @@ class Call:
 
     def _function_data(self, function: Any, run: str, calls: int) -> Any:
         """Return the packed function, or for many calls of a large one a task whose result it is."""
-        import dask
+        from .blobs import SHARED_BYTES, once_a_node
 
         data = function.data
         if calls == 1 or len(data) < SHARED_BYTES:
             return data
-        with dask.annotate(mesh={}):
-            return self.client.submit(same, data, key=f"{self.name}_function-{run}", pure=False)
-
-
-SHARED_BYTES = 50_000
-"""A packed function above this is sent to each node once, rather than with each call."""
-
-
-def same(data: bytes) -> bytes:
-    """Return `data`."""
-    return data
+        return once_a_node(self.client, data, f"{self.name}_function-{run}")
 
 
 def _key_name(function: Any) -> str:

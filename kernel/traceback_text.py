@@ -143,3 +143,8 @@ class Rendered:
     def __call__(self) -> list[str]:
         """Return the traceback's lines, as IPython wants them."""
         return list(self.lines)
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error says first; its kind when it says nothing."""
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -20,6 +20,7 @@ from distributed.diagnostics.plugin import WorkerPlugin
 
 from computemesh.config import number, seconds
 from computemesh.errors import ComputeMeshError, Interrupted, TaskDied
+from computemesh.protocol import CAPSULE_SIGNAL, SECEDE, SERIES
 from computemesh.task_spec import task_spec_from
 
 from .capsule_process import run_task
@@ -33,10 +34,6 @@ from .spares import Capsule, Spares
 logger = logging.getLogger("computemesh.node_agent")
 
 NAME = "capsule"
-SERIES = "mesh-series"
-"""Annotation of tasks that may run in one process after another: the runs of one cell."""
-SIGNAL_OPERATION = "mesh-capsule-signal"
-SECEDE_OPERATION = "mesh-secede"
 REMEMBERED = 1000
 """Ended tasks whose usage can still be asked for."""
 UNDELIVERED = 1000
@@ -381,8 +378,8 @@ class CapsulePlugin(WorkerPlugin):
             return
         self.executor = worker.executors[NAME] = CapsuleExecutor(worker, self._wanted)
         worker.metrics["mesh"] = self.executor.metrics
-        worker.stream_handlers[SIGNAL_OPERATION] = self.executor.signal
-        worker.stream_handlers[SECEDE_OPERATION] = self.executor.secede
+        worker.stream_handlers[CAPSULE_SIGNAL] = self.executor.signal
+        worker.stream_handlers[SECEDE] = self.executor.secede
 
     def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:
         """Called by Dask on each of a task's steps; `finish` is what was recommended, so a cancel says released."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from dask.utils import key_split
 
-from computemesh.protocol import plain
+from computemesh.protocol import CAPSULE_SIGNAL, plain
 from computemesh.requirement import NOTHING
 from computemesh.scores import Score
 
@@ -209,7 +209,7 @@ class Answers:
             ws = ts.processing_on if ts is not None else None
             place = self._roster.places.get(ws.address) if ws is not None else None
             if place is not None and "capsule" in place.executors:
-                self._scheduler.worker_send(place.address, {"op": "mesh-capsule-signal", "key": key, "how": how})
+                self._scheduler.worker_send(place.address, {"op": CAPSULE_SIGNAL, "key": key, "how": how})
                 sent.append(key)
         return sent
 

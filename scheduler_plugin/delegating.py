@@ -7,11 +7,10 @@ from typing import Any
 
 from computemesh.certificates import Peer, Role, peer_of
 from computemesh.errors import ComputeMeshError
+from computemesh.protocol import SECEDE
 
 from .shadows import Shadows
 
-SECEDE = "mesh-secede"
-"""Scheduler → worker: this task only waits for others from now on."""
 LOOKED_AT = 10_000
 """Tasks that are looked through for somebody who wants the one that asks."""
 

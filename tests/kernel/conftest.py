@@ -61,19 +61,23 @@ def no_home(tmp_path, monkeypatch):
     connection.disconnect()
 
 
+def two_workers(threads: int) -> LocalCluster:
+    return LocalCluster(
+        n_workers=2,
+        threads_per_worker=threads,
+        processes=True,
+        protocol="tcp",
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        silence_logs=50,
+    )
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[LocalCluster]:
     with (
         dask.config.set({"distributed.scheduler.validate": True, "distributed.worker.validate": True}),
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            processes=True,
-            protocol="tcp",
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            silence_logs=50,
-        ) as made,
+        two_workers(threads=1) as made,
     ):
         yield made
 
@@ -120,15 +124,7 @@ def capsule_cluster() -> Iterator[LocalCluster]:
 
     with (
         dask.config.set({"distributed.worker.memory.pause": False}),
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=2,
-            processes=True,
-            protocol="tcp",
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            silence_logs=50,
-        ) as made,
+        two_workers(threads=2) as made,
         Client(made, set_as_default=False) as client,
     ):
         client.register_plugin(MeshPlugin(foreign_sampling=False))

@@ -22,8 +22,8 @@ from distributed import CancelledError, Client, Reschedule, get_client, get_work
 
 import computemesh.output
 from computemesh.errors import Interrupted, Refused, TaskDied
-from computemesh.node_agent.capsules import SIGNAL_OPERATION
 from computemesh.node_agent.frames import Kind, read_frame
+from computemesh.protocol import CAPSULE_SIGNAL
 
 from .conftest import BOUND, Cluster, eventually
 
@@ -475,7 +475,7 @@ async def test_no_orphan_after_the_worker_is_killed(cluster: Cluster) -> None:
 
 def send(cluster: Cluster, key: str, how: str) -> None:
     """Signal a capsule the way the scheduler plugin does."""
-    message = {"op": SIGNAL_OPERATION, "key": key, "how": how, "stimulus_id": "test"}
+    message = {"op": CAPSULE_SIGNAL, "key": key, "how": how, "stimulus_id": "test"}
     cluster.scheduler.worker_send(cluster.worker.address, message)
 
 

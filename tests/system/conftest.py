@@ -51,6 +51,16 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+def ended(process: subprocess.Popen[bytes]) -> None:
+    """End a process, and see it go."""
+    process.terminate()
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 @dataclass
 class House:
     """One mesh: where it lives, and its processes by name."""
@@ -142,12 +152,7 @@ class House:
             if process is None:
                 continue
             process.send_signal(signal.SIGCONT)
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            ended(process)
 
 
 def scheduler_process(house: House) -> psutil.Process:

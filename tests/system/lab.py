@@ -17,7 +17,7 @@ import pytest
 
 from computemesh.identity import HOME_VARIABLE
 
-from .conftest import free_ports, until
+from .conftest import ended, free_ports, until
 
 CHROMIUM = "/usr/bin/chromium"
 TOKEN = "a-token-of-the-tests"
@@ -83,12 +83,7 @@ def jupyter_lab(folder: Path, home: Path) -> Iterator[Lab]:
         until(lambda: answers(process, f"{address}api", folder / "lab.log"), "JupyterLab", 60)
         yield Lab(address, home, process)
     finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        ended(process)
 
 
 def answers(process: subprocess.Popen[bytes], url: str, log: Path) -> bool:
