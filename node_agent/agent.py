@@ -148,13 +148,19 @@ class Agent:
             self._samples.append(sample)
             self._supervisor.guard_memory(self._sampler.members)
             self._end_strangers()
-            state = harvest_state(self._plan.dedicated, sample.input_age, self._plan.idle_after, self._desktop)
-            if state is not self._harvest:
-                logger.info("harvest state: %s", state)
-                self._harvest = state
+            self._enter(self._decided(sample))
             self._show(self._view(sample))
             due = max(due + self._plan.sample_seconds, loop.time())
             await asyncio.sleep(due - loop.time())
+
+    def _decided(self, sample: Sample) -> Harvest:
+        return harvest_state(self._plan.dedicated, sample.input_age, self._plan.idle_after, self._desktop)
+
+    def _enter(self, state: Harvest) -> None:
+        """Act on what was decided."""
+        if state is not self._harvest:
+            logger.info("harvest state: %s", state)
+            self._harvest = state
 
     def _view(self, sample: Sample) -> View:
         return View(
