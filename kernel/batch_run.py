@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,7 @@ def run_batch(notebooks: Sequence[Path], out: Path, wishes: Wishes, resume: bool
     plans = plans_of(notebooks, out, wishes.parameters)
     earlier = done_before(out, plans) if resume else {}
     current()
+    _import_nbformat()
     console = Console()
     signal.signal(signal.SIGTERM, _as_interrupt)
     code = 0
@@ -73,6 +75,21 @@ def run_batch(notebooks: Sequence[Path], out: Path, wishes: Wishes, resume: bool
             code = 128 + (signal.SIGTERM if isinstance(error, _Terminated) else signal.SIGINT)
     console.print(f"{in_words(batch.rows)}; see {out / PAGE}", highlight=False, soft_wrap=True)
     return code or int(any(row.state != "done" for row in batch.rows))
+
+
+def _import_nbformat() -> None:
+    """Import it without a grammar of URIs, which jsonschema would import first and which takes two seconds to build.
+
+    No schema of notebooks has such a URI, and nobody else's code runs in this process.
+    """
+    grammar = "rfc3987_syntax"
+    if "jsonschema" in sys.modules or grammar in sys.modules:
+        return
+    sys.modules[grammar] = None  # type: ignore[assignment]
+    try:
+        import nbformat  # noqa: F401 - the import is what counts
+    finally:
+        del sys.modules[grammar]
 
 
 class _Terminated(KeyboardInterrupt):

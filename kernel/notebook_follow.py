@@ -21,8 +21,8 @@ from typing import Any
 from computemesh import config
 
 from .node_name import shown_name
+from .notebook_job import NotebookJob, NotebookOutcome, answer_leave, read_part, run_notebook
 from .notebook_keep import Kept, keep
-from .notebook_run import NotebookJob, NotebookOutcome, answer_leave, read_part, run_notebook
 
 logger = logging.getLogger("papermill")
 

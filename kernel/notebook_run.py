@@ -5,14 +5,11 @@ papermill loads its engines while it is itself being imported, and a node that c
 from __future__ import annotations
 
 import ast
-import contextlib
 import json
 import logging
 import os
 import tempfile
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +21,10 @@ from computemesh.errors import Refused
 from computemesh.identity import HOME_VARIABLE
 from computemesh.output import current
 
-from .interrupts import Interruptible
+from .forked_kernel import ForkedKernel
+from .interrupts import Interruptible, in_own_process
 from .node_name import node_name
+from .notebook_job import REFUSED, NotebookJob, NotebookOutcome, mark_of
 from .renewal import Renewal
 
 logger = logging.getLogger("computemesh.kernel")
@@ -37,38 +36,8 @@ CHEAP = 0.5
 AGAIN_AFTER = 2.0
 """How many times the time that a dearer saving took must pass before the next."""
 LEAVE_SECONDS = 30.0
-GRANTED, REFUSED = "go", "do not"
 SETTINGS = ("load_ext", "matplotlib", "config", "autoreload", "aimport", "env", "set_env", "precision")
 """Line magics that set something up in the kernel which its state does not hold: run again on resuming."""
-
-
-@dataclass(frozen=True, slots=True)
-class NotebookJob:
-    """A notebook and how to run it."""
-
-    notebook: str
-    """As JSON."""
-    run: str
-    topic: str
-    kernel_name: str
-    live_text: bool = False
-    """Send what cells print as it comes, for ``--log-output``."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """nbclient's own: ``timeout``, ``startup_timeout`` and so on."""
-    first: int = 0
-    """The first cell to run; those before it have run, and the kernel is brought to where they left it."""
-    state_limit: int = 0
-    """Save the kernel's state after cells, up to so many bytes; 0: not at all."""
-
-
-@dataclass(frozen=True, slots=True)
-class NotebookOutcome:
-    """The notebook with its outputs, as JSON, and whether it was stopped."""
-
-    notebook: str
-    node: str
-    messages: int
-    interrupted: bool = False
 
 
 class _Reporter(NotebookClient):
@@ -92,7 +61,7 @@ class _Reporter(NotebookClient):
     def run_cells(self, state: bytes | None) -> None:
         """Execute the cells in order, until one fails, as papermill does."""
         self.reset_execution_trackers()
-        self._speak_over_files()
+        self._prepare_kernel()
         with self.setup_kernel(env=self._environment):
             if self._job.state_limit:
                 self._ask("ready()")
@@ -116,13 +85,17 @@ class _Reporter(NotebookClient):
             self.nb.metadata["language_info"] = info["content"]["language_info"]
             self.set_widgets_metadata()
 
-    def _speak_over_files(self) -> None:
-        """Reach the kernel through sockets in a folder of its own, where there are such.
+    def _prepare_kernel(self) -> None:
+        """Start the kernel fast, and reach it through sockets in a folder of its own, where there are such.
 
         Kernels that start at the same moment on one machine would take each other's ports, and a port is open to
         everybody there.
         """
         self.create_kernel_manager()
+        if in_own_process():
+            self.km.provisioner = ForkedKernel(
+                kernel_id=self.km.kernel_id, kernel_spec=self.km.kernel_spec, parent=self.km
+            )
         if os.name == "posix":
             self.km.transport = "ipc"
             self.km.ip = str(self._states.socket_prefix)
@@ -208,7 +181,7 @@ class _States:
         """Wait for the owner to have the state, so that not even the next cell's crash loses it; a large one is not
         waited for."""
         deadline = time.monotonic() + CHEAP
-        while not _mark_of(file).exists() and time.monotonic() < deadline:
+        while not mark_of(file).exists() and time.monotonic() < deadline:
             time.sleep(0.005)
 
     @property
@@ -232,12 +205,8 @@ def _settings_of(cell: Any) -> list[str]:
     return [line for line in lines if line.startswith("%") and line[1:].split(" ", 1)[0] in SETTINGS]
 
 
-def run_notebook(job: NotebookJob, state: bytes | None = None) -> NotebookOutcome:
-    """Run a notebook in a kernel on this node and return it with its outputs.
-
-    A failing cell ends the run and is in the outputs, as with papermill. With `state` the kernel is brought there
-    first; `job.first` says which cell comes next.
-    """
+def execute(job: NotebookJob, state: bytes | None) -> NotebookOutcome:
+    """Do what `notebook_job.run_notebook` says."""
     node = node_name()
     running = Interruptible(job.run)
     with (
@@ -303,31 +272,6 @@ def _await(leave: Path) -> None:
         time.sleep(0.01)
     if leave.read_text() == REFUSED:
         raise RuntimeError("The notebook goes on in another run")
-
-
-def answer_leave(leave: str, granted: bool) -> None:
-    """Let a notebook on this node begin, or end it before it begins; called by its owner."""
-    unfinished = Path(f"{leave}.part")
-    with contextlib.suppress(FileNotFoundError):  # it has ended meanwhile
-        unfinished.write_text(GRANTED if granted else REFUSED)
-        unfinished.replace(leave)
-
-
-def read_part(file: str, offset: int, size: int) -> bytes:
-    """Return a part of a file on this node; the notebook's owner fetches states with it.
-
-    The last part leaves a mark beside the file.
-    """
-    with Path(file).open("rb") as stream:
-        stream.seek(offset)
-        part = stream.read(size)
-        if stream.tell() == Path(file).stat().st_size:
-            _mark_of(Path(file)).touch()
-        return part
-
-
-def _mark_of(file: Path) -> Path:
-    return file.with_name(f"{file.name}.read")
 
 
 def _kernel_here(name: str) -> str:

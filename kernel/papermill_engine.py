@@ -61,7 +61,7 @@ class MeshEngine(Engine):
 
         from .connection import current
         from .notebook_follow import Follower, Replayed
-        from .notebook_run import NotebookJob
+        from .notebook_job import NotebookJob
         from .output_router import topic_of
 
         mesh = current()
