@@ -8,6 +8,7 @@ import signal
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,7 @@ class Surroundings:
 
     folder: str = field(default_factory=lambda: str(Path.cwd()))
     environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+    raw_environment: dict[Any, Any] = field(default_factory=lambda: dict(_raw_environment()))
     threads: int = field(default_factory=lambda: _strangers())
 
     def restore(self) -> None:
@@ -24,7 +26,7 @@ class Surroundings:
             os.chdir(self.folder)
         if threading.current_thread() is threading.main_thread():
             signal.setitimer(signal.ITIMER_REAL, 0)
-        if os.environ != self.environment:
+        if _raw_environment() != self.raw_environment:
             os.environ.clear()
             os.environ.update(self.environment)
 
@@ -37,6 +39,12 @@ class Surroundings:
         except ChildProcessError:
             return True
         return False
+
+
+def _raw_environment() -> dict[Any, Any]:
+    """Return the environment as Python keeps it: to compare it in words takes as long as a short task."""
+    kept: dict[Any, Any] = vars(os.environ)["_data"]
+    return kept
 
 
 OWN = "computemesh-"

@@ -260,9 +260,9 @@ class CellRun:
         waiting = [index for index in open_runs if index not in self.output.nodes]
         # A task may hold runs that have begun and others that have not: it is interrupted, not cancelled.
         busy = {self._tasks.keys[index] for index in started}
-        unbegun = [self._tasks.runs[index] for index in waiting if self._tasks.keys[index] not in busy]
-        if unbegun:
-            self._client.cancel(unbegun)
+        idle = [self._tasks.runs[index] for index in waiting if self._tasks.keys[index] not in busy]
+        if idle:
+            self._client.cancel(idle)
         if busy:
             interrupt_runs(self._mesh, self._cell.run, sorted(busy))
         deadline = time.monotonic() + config.seconds("notebook.interrupt-grace") + 1.0
@@ -275,13 +275,16 @@ class CellRun:
                 continue
             found = self._fetched_alone(future)
             for index in self._tasks.indices[future.key]:
-                if index in left:
+                one = _of(found, index)
+                # Of several runs in one task not each has said that it began.
+                if index in left or (index not in self._done and isinstance(one, Outcome)):
                     left.discard(index)
-                    self._take(index, _of(found, index))
+                    self._take(index, one)
         # A run that stopped by itself has an outcome; one that its node had to end has only an error.
         stopped = [index for index in started if isinstance(self._done.get(index), Outcome)]
         ended = [index for index in started if index not in stopped]
-        self._screen.stopped(lost_text(stopped, ended, len(waiting), self.total))
+        unbegun = [index for index in waiting if index not in self._done]
+        self._screen.stopped(lost_text(stopped, ended, len(unbegun), self.total))
 
 
 def _of(found: Any, index: int) -> Outcome | BaseException:

@@ -32,7 +32,7 @@ from .run_files import FILES, in_working_directory
 from .shipping import Packed, module_names, pack, unpack
 from .traceback_text import Failure, failure_from, first_line
 
-STRETCH_SECONDS = 0.25
+STRETCH_SECONDS = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,7 @@ def run_cell(
     index: int,
     shared_values: Sequence[Any] = (),
     item_values: Sequence[Any] = (),
+    quietly: bool = False,
 ) -> Outcome:
     """Run `cell` in this process and return what it came to.
 
@@ -121,13 +122,15 @@ def run_cell(
         index: which run of the cell this is.
         shared_values: what the Dask futures in `shared` came to.
         item_values: what those in `item` came to.
+        quietly: say that it has begun only when it has something to say.
 
     Raises:
         CellFailed: the cell raised.
     """
     node = node_name()
-    sink = Sink(current(), cell.topic, cell.run, index)
-    sink.send({"kind": "start", "node": node})
+    sink = Sink(current(), cell.topic, cell.run, index, node)
+    if not quietly:
+        sink.start()
     running = Interruptible(cell.run)
     outcome = Outcome(index, node)
     failure: BaseException | None = None
@@ -189,7 +192,7 @@ def run_stretch(
         around = Surroundings() if in_own_process() else None
         for index, item in zip(indices, items, strict=True):
             try:
-                outcome = run_cell(cell, shared, item, index, shared_values)
+                outcome = run_cell(cell, shared, item, index, shared_values, quietly=bool(found))
             except CellFailed as failed:
                 outcome = failed.outcome
             except KeyboardInterrupt:

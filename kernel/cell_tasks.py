@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import dask
@@ -21,8 +22,10 @@ from .shipping import Packed
 
 MANY_RUNS = 32
 """Fewer runs than that are each a task of their own."""
-STRETCHES_PER_SLOT = 8
-LONGEST_STRETCH = 32
+LEFT_PER_SLOT = 2
+"""Stretches of its size that each slot could still take when one is cut: so the last are short, and all slots end
+together (guided self-scheduling, Polychronopoulos and Kuck 1987)."""
+LONGEST_STRETCH = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +83,11 @@ class Tasks:
         with self._annotated():
             if several and len(self._data) > SHARED_BYTES:
                 self._data = once_a_node(self._client, self._data, self._prefix.replace("-", "_names-", 1))
-            size = self._first_stretch()
-            if size > 1:
-                self.keys = [""] * len(self._items)
-                return self._stretches(range(len(self._items)), size)
+            if self._in_stretches():
+                sizes = stretch_sizes(len(self._items), max(1, sum(self._client.nthreads().values())))
+                if sizes[0] > 1:
+                    self.keys = [""] * len(self._items)
+                    return self._stretches(range(len(self._items)), sizes)
             arguments = (self._client, self._prefix, self._cell, self._shared, self._data, self._items)
             if several and not any(item.worker for item in self._items):
                 runs = _mapped(*arguments, self._options)
@@ -101,7 +105,8 @@ class Tasks:
     def send_again(self, indices: Sequence[int], size: int) -> list[Any]:
         """Send some runs anew, in stretches of `size`; return the futures of their outcomes."""
         with self._annotated():
-            return self._stretches(indices, size)
+            whole, rest = divmod(len(indices), size)
+            return self._stretches(indices, [size] * whole + [rest] * bool(rest))
 
     def forget(self) -> None:
         """Let go of all futures, and of what was sent."""
@@ -112,18 +117,16 @@ class Tasks:
         series = {SERIES: self._series} if len(self._items) > 1 else {}
         return dask.annotate(mesh=_annotation(self._options), **series)
 
-    def _first_stretch(self) -> int:
-        """Return how many runs a task begins with: one, unless there are many for each slot."""
+    def _in_stretches(self) -> bool:
+        """Return whether a task may run several items."""
         alone = self._options.retries or self._options.timeout is not None or self._cell.keep
         if alone or any(item.packed is None or item.packed.futures for item in self._items):
-            return 1
-        if len(self._items) < MANY_RUNS:
-            return 1
-        slots: int = max(1, sum(self._client.nthreads().values()))
-        return max(1, min(LONGEST_STRETCH, len(self._items) // (slots * STRETCHES_PER_SLOT)))
+            return False
+        return len(self._items) >= MANY_RUNS
 
-    def _stretches(self, indices: Sequence[int], size: int) -> list[Any]:
-        parts = [tuple(indices[start : start + size]) for start in range(0, len(indices), size)]
+    def _stretches(self, indices: Sequence[int], sizes: Sequence[int]) -> list[Any]:
+        ends = list(accumulate(sizes))
+        parts = [tuple(indices[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
         self._sent += 1
         futures: list[Any] = self._client.map(
             run_stretch,
@@ -147,6 +150,16 @@ class Tasks:
     def _packed(self, index: int) -> bytes:
         packed = self._items[index].packed
         return packed.data if packed is not None else b""
+
+
+def stretch_sizes(items: int, slots: int) -> list[int]:
+    """Return into stretches of how many items a loop is cut: long ones first."""
+    sizes: list[int] = []
+    while items:
+        size = max(1, min(LONGEST_STRETCH, items // (slots * LEFT_PER_SLOT)))
+        sizes.append(size)
+        items -= size
+    return sizes
 
 
 def kept_future(client: Any, run: Any, name: str) -> Any:

@@ -47,21 +47,31 @@ def _local_modules() -> list[ModuleType]:
 
 
 _registering = threading.RLock()
+_depth = 0
 
 
 @contextmanager
 def by_value() -> Iterator[None]:
-    """Let cloudpickle send what comes from the user's own modules by value within the block."""
+    """Let cloudpickle send what comes from the user's own modules by value within the block.
+
+    Looking for them takes a millisecond: whoever pickles many things does so within one block around all.
+    """
+    global _depth  # cloudpickle's registry is the process's too; the lock is held throughout
     with _registering:
+        if _depth:
+            yield
+            return
         registered = []
         already = cloudpickle.list_registry_pickle_by_value()
         for module in _local_modules():
             if module.__name__ not in already:
                 cloudpickle.register_pickle_by_value(module)
                 registered.append(module)
+        _depth += 1
         try:
             yield
         finally:
+            _depth -= 1
             for module in registered:
                 # `%autoreload` and re-imports may have put another module in its place.
                 if module.__name__ in cloudpickle.list_registry_pickle_by_value():

@@ -26,7 +26,7 @@ from .output_router import topic_of
 from .pinned_screen import screen_behind
 from .refusals import check_names, check_plain, with_culprit
 from .settling import Notebook, settled
-from .ship_names import pack_item, pack_names
+from .ship_names import pack_items, pack_names
 from .ship_once import Shipment
 from .shipping import Packed
 from .uploads import uploads_for, with_files
@@ -174,7 +174,7 @@ def _packed(
         raise with_culprit(error, notebook.home) from None
     if items is None:
         return shared, [Item()]
-    return shared, [Item(pack_item(item, notebook.home, number)) for number, item in enumerate(items)]
+    return shared, [Item(packed) for packed in pack_items(items, notebook.home)]
 
 
 def _shipped(mesh: Mesh, said: Line, shared: Packed, items: list[Item]) -> tuple[Packed, list[Item]]:

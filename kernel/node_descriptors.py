@@ -12,6 +12,7 @@ import select
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 
 _CHUNK = 65_536
 _LINE_BUFFERED = 1
@@ -86,10 +87,14 @@ def _available(pipe: int) -> bytes:
 def _line_buffer_c() -> None:
     """Let C's printf arrive line by line, as on a terminal; into a pipe it would wait for 4 KB."""
     with suppress(OSError, AttributeError, ValueError):
-        libc = ctypes.CDLL(None)
-        libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _LINE_BUFFERED, 1024)
+        _libc().setvbuf(ctypes.c_void_p.in_dll(_libc(), "stdout"), None, _LINE_BUFFERED, 1024)
 
 
 def _flush_c() -> None:
     with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).fflush(None)
+        _libc().fflush(None)
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)

@@ -32,8 +32,11 @@ _process_descriptors: DescriptorCapture | None = None
 class Sink:
     """Where the output of one run goes."""
 
-    def __init__(self, emit: Callable[[str, Mapping[str, Any]], None], topic: str, run: str, index: int) -> None:
+    def __init__(
+        self, emit: Callable[[str, Mapping[str, Any]], None], topic: str, run: str, index: int, node: str
+    ) -> None:
         self._emit = emit
+        self._node = node
         self.process = os.getpid()
         self._topic = topic
         self._about = {"run": run, "index": index}
@@ -42,9 +45,15 @@ class Sink:
         self._characters = 0
         self._timer: threading.Timer | None = None
         self._sent_at = 0.0
+        self._said_start = False
         self._figures_before: frozenset[int] = _open_figures()
         self.sent = 0
         self.late: list[dict[str, Any]] = []
+
+    def start(self) -> None:
+        """Say that the run has begun, unless that is known."""
+        with self._lock:
+            self._say_start()
 
     def send(self, message: dict[str, Any]) -> None:
         """Send one message now, after what was printed before it."""
@@ -118,7 +127,13 @@ class Sink:
                 self._put({"kind": "text", "stream": stream, "text": text[start : start + BATCH_CHARACTERS]})
         self._sent_at = time.monotonic()
 
+    def _say_start(self) -> None:
+        if not self._said_start:
+            self._said_start = True
+            self._put({"kind": "start", "node": self._node})
+
     def _put(self, message: dict[str, Any]) -> None:
+        self._say_start()
         self._emit(self._topic, {**self._about, "number": self.sent, **message})
         self.sent += 1
 
@@ -220,13 +235,26 @@ def one_capture() -> Iterator[None]:
     if not in_own_process():
         yield
         return
+    # Before anybody notes the environment, or each run would seem to have changed it.
+    _headless_figures(alone=True)
     _process_descriptors = DescriptorCapture(_to_current)
     _process_descriptors.start()
+    ended = threading.Event()
+    threading.Thread(target=_say_starts, args=(ended,), name="computemesh-starts", daemon=True).start()
     try:
         yield
     finally:
+        ended.set()
         _process_descriptors.stop()
         _process_descriptors = None
+
+
+def _say_starts(ended: threading.Event) -> None:
+    """Say of the run that is going on that it has begun; most have ended before the notebook would care."""
+    while not ended.wait(BATCH_SECONDS):
+        sink = _process_sink
+        if sink is not None:
+            sink.start()
 
 
 def _to_current(stream: str, text: str) -> None:

@@ -13,6 +13,7 @@ from computemesh.gates import in_words
 
 from .blobs import LARGE
 from .cell_names import globals_of
+from .local_modules import by_value
 from .shipping import Packed, Packer, Part, imported_by, pack
 
 NOTEBOOK_ONLY = frozenset({"In", "Out", "exit", "quit", "get_ipython", "display", "_ih", "_oh", "_dh"})
@@ -77,12 +78,17 @@ def _packed_in_order(names: Iterable[str], home: dict[str, Any], limit: int) -> 
     return parts, packer
 
 
-def pack_item(item: Any, home: dict[str, Any], number: int) -> Packed:
-    """Pack one item of the loop.
+def pack_items(items: Iterable[Any], home: dict[str, Any]) -> list[Packed]:
+    """Pack the items of a loop, each by itself.
 
     Raises:
-        CannotShip: it cannot travel; says which it is.
+        CannotShip: one cannot travel; says which it is.
     """
+    with by_value():
+        return [_packed_item(item, home, number) for number, item in enumerate(items)]
+
+
+def _packed_item(item: Any, home: dict[str, Any], number: int) -> Packed:
     try:
         return pack(item, home, local_modules=True)
     except Exception as error:  # pickling runs the user's own code

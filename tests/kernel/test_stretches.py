@@ -2,6 +2,46 @@
 
 from __future__ import annotations
 
+import time
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from computemesh.kernel.cell_tasks import LONGEST_STRETCH, stretch_sizes
+
+
+@given(st.integers(1, 5000), st.integers(1, 300))
+def test_long_stretches_come_first_and_single_runs_last(items, slots):
+    sizes = stretch_sizes(items, slots)
+    assert sum(sizes) == items
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] <= LONGEST_STRETCH
+    assert sizes[-1] == 1
+    left = items
+    for size in sizes:
+        # Every slot can still have work when this one is taken.
+        assert size == 1 or size * slots <= left
+        left -= size
+
+
+def test_a_long_run_between_short_ones_is_shown_as_running(capsules, tmp_path):
+    gate = tmp_path / "gate"
+    code = f"""%%mesh for n in range(64) --no-wait
+import os, time
+while n == 1 and not os.path.exists({str(gate)!r}):
+    time.sleep(0.01)
+n
+"""
+    job = capsules.value(code)
+    try:
+        deadline = time.monotonic() + 60
+        while 1 not in job._run.progress().running and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert 1 in job._run.progress().running
+    finally:
+        gate.touch()
+    assert job.result() == list(range(64))
+
 
 def test_many_short_runs_come_back_in_order_from_few_tasks(capsules):
     values = capsules.value("%%mesh for n in range(200)\nsquare = n * n\nsquare")
