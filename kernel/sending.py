@@ -173,14 +173,17 @@ class Call:
         """Send one call for each row of arguments; `own` are each call's own keywords."""
         from .calls import packed_arguments, packed_function, run_call
         from .futures import mesh_future
+        from .local_modules import by_value
 
         if not rows:
             return []
-        function = packed_function(self.function, shared, self.shipment, self.uploads)
         keywords = own or [{}] * len(rows)
-        calls = [
-            packed_arguments(self.function, row, each, self.shipment) for row, each in zip(rows, keywords, strict=True)
-        ]
+        with by_value():
+            function = packed_function(self.function, shared, self.shipment, self.uploads)
+            calls = [
+                packed_arguments(self.function, row, each, self.shipment)
+                for row, each in zip(rows, keywords, strict=True)
+            ]
         run = uuid.uuid4().hex[:16]
         keys = [
             f"{self.name}-{run}-{number}" if len(calls) > 1 else f"{self.name}-{run}" for number in range(len(calls))
