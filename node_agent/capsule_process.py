@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from .frames import Buffer, Kind, pack, read_frame, unpack, write_frame
+from .processes import forget_peak_memory, peak_memory
 
 
 def run_task(run_spec: Any, data: Mapping[Any, Any], delay: float) -> dict[str, Any]:
@@ -64,8 +65,9 @@ def _install_client() -> None:
     opened: list[Any] = []
 
     def get_client(address: str | None = None, timeout: Any = None, resolve_address: bool = True) -> Any:
-        if not opened:
-            opened.append(public_name("connect")())
+        # A task before this one in the same process may have closed it.
+        if not opened or opened[0].client.status != "running":
+            opened[:] = [public_name("connect")()]
         return opened[0].client
 
     @contextlib.contextmanager
@@ -124,6 +126,7 @@ def serve(channel: socket.socket) -> None:
         _ready_for_interrupts()
         computemesh.output.install(emit)
         computemesh.delegation.install(ask)
+        forget_peak_memory()
         asked, began = json.loads(bytes(task[0])), _spent()
         kind, parts = _interruptible(asked["path"], task[1:])
         for stream in (sys.stdout, sys.stderr):
@@ -185,8 +188,6 @@ def _spent() -> float:
 
 
 def _usage(began: float, again: bool) -> bytes:
-    from .processes import peak_memory
-
     used = {"cpu": _spent() - began, "peak": peak_memory(), "stop": time.monotonic(), "again": again}
     return json.dumps(used).encode()
 

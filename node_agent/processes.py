@@ -167,6 +167,13 @@ _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
+def forget_peak_memory() -> None:
+    """Let this process's peak be counted from now on (Linux; elsewhere it stays that of its whole life)."""
+    if LINUX:
+        with contextlib.suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5", "ascii")
+
+
 def peak_memory(process: int | str = "self") -> int:
     """Return the largest resident memory of `process` so far in bytes; 0 when it cannot be known.
 

@@ -58,9 +58,11 @@ def test_printing_runs_are_no_strangers_to_one_another(capsules):
 
 def test_runs_of_one_cell_share_a_process_and_leave_nothing_to_one_another(capsules):
     code = """%%mesh for n in range(64)
-import os
-seen = "left" in globals() or "LEFT" in os.environ
+import os, signal
+seen = "left" in globals() or "LEFT" in os.environ or signal.getsignal(signal.SIGUSR1) is not signal.SIG_DFL
 left = os.environ["LEFT"] = "here"
+seen = seen or os.umask(0o007) == 0o007
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 here = os.getcwd()
 os.chdir("/")
 (os.getpid(), seen, here)
