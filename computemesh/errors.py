@@ -8,6 +8,7 @@
     │   ├── NotTrusted          a certificate is missing, foreign, expired, revoked or of the wrong role
     │   └── Refused             the driver answered and said no (token, version, clock, rights, …)
     ├── NoMesh                  no mesh is known here: neither logged in nor given
+    ├── NoAgent                 no agent runs on this machine
     ├── NoSuchJob               a job is unknown on this mesh, or its results have been let go
     ├── CannotShip              a variable, function or file cannot travel to a node
     ├── Interrupted             a cell was interrupted, cancelled or ran out of its time
@@ -61,6 +62,10 @@ class Refused(DriverError):
 
 class NoMesh(ComputeMeshError):
     """No mesh is known on this machine."""
+
+
+class NoAgent(ComputeMeshError):
+    """No agent runs on this machine, or not with this home."""
 
 
 class NoSuchJob(ComputeMeshError, LookupError):

@@ -73,6 +73,11 @@ class NodeFacts:
     dedicated: bool = False
     """No owner to protect: a headless server, or the demo."""
     owner: str = ""
+    users: tuple[str, ...] | None = None
+    """Whose tasks its owner lets run here; None: everybody's."""
+    only_pools: tuple[str, ...] | None = None
+    """For which pools' tasks its owner lets it be used; None: any task."""
+    only_executors: tuple[str, ...] | None = None
     packages: dict[str, str] | None = None
     """Installed Python packages, normalised name to version; None when unknown."""
 
@@ -142,6 +147,8 @@ class Node:
     draining: bool = False
     network: Network = field(default_factory=Network)
     reliability: Reliability = field(default_factory=Reliability)
+    harvest_reason: str = ""
+    """Why it is or is not lent, and when that changes, in its agent's words."""
     worker: str = ""
     """Address of its Dask worker; empty while it has none."""
     refused: str = ""

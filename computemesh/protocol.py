@@ -50,6 +50,8 @@ class Beat(Message, frozen=True, kw_only=True, tag="beat"):
     sequence: int
     samples: tuple[Sample, ...] = ()
     harvest: Harvest = Harvest.LENDING
+    reason: str = ""
+    """Why it is or is not lent, in one sentence."""
     network: Network = Network()
     worker: str = ""
     """Address of the node's Dask worker, empty while it has none."""
@@ -82,6 +84,14 @@ class Welcome(Message, frozen=True, kw_only=True, tag="welcome"):
     beat_seconds: float
     denied: tuple[int, ...] = ()
     """Serial numbers of certificates that no longer count."""
+    rules: dict[str, dict[str, Any]] = {}
+    """The administrator's policy for owners, ``default`` and ``ceiling``, as written."""
+
+
+class Rules(Message, frozen=True, kw_only=True, tag="rules"):
+    """The administrator's policy for owners has changed."""
+
+    rules: dict[str, dict[str, Any]]
 
 
 class BeatReply(Message, frozen=True, kw_only=True, tag="beat-reply"):
@@ -104,7 +114,7 @@ class Leave(Message, frozen=True, kw_only=True, tag="leave"):
     reason: str
 
 
-DriverOrder = Welcome | BeatReply | Denied | Leave
+DriverOrder = Welcome | BeatReply | Denied | Rules | Leave
 
 # ---------------------------------------------------------------- driver ↔ scheduler child
 
@@ -266,6 +276,20 @@ class WorkerBusy(Message, frozen=True, kw_only=True, tag="busy"):
     tasks: int
 
 
+class Held(Message, frozen=True, kw_only=True, tag="held"):
+    """Worker → agent: it takes nothing more, and has handed back what it had not begun."""
+
+    handed_back: int
+
+
+class Hold(Message, frozen=True, kw_only=True, tag="hold"):
+    """Agent → worker: it is about to be frozen."""
+
+
+class GoOn(Message, frozen=True, kw_only=True, tag="go-on"):
+    """Agent → worker: it may take tasks again."""
+
+
 class DeniedToWorker(Message, frozen=True, kw_only=True, tag="denied-serials"):
     """Agent → worker: certificates that its role guard turns away."""
 
@@ -276,8 +300,8 @@ class Retire(Message, frozen=True, kw_only=True, tag="retire"):
     """Agent → worker: leave the scheduler in order, then end."""
 
 
-FromWorker = WorkerReady | WorkerFailed | WorkerBusy | Report
-ToWorker = DeniedToWorker | Retire
+FromWorker = WorkerReady | WorkerFailed | WorkerBusy | Held | Report
+ToWorker = DeniedToWorker | Hold | GoOn | Retire
 
 Kind = TypeVar("Kind")
 

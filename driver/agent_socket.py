@@ -17,6 +17,7 @@ from computemesh.protocol import (
     Leaving,
     Message,
     Report,
+    Rules,
     Welcome,
     decode,
     encode,
@@ -80,11 +81,14 @@ class AgentSocket(PeerSocket):
             scheduler=self._driver.status(host_asked(self.request)).scheduler,
             beat_seconds=self._driver.settings.patience.beat,
             denied=tuple(self._driver.books.denied),
+            rules=self._driver.owner_rules.rules,
         )
 
     def _on_record(self, record: Record) -> None:
         if record.kind == "certificates-denied":
             self._say(Denied(serials=tuple(self._driver.books.denied)))
+        elif record.kind == "policy-rules":
+            self._say(Rules(rules=self._driver.owner_rules.rules))
         elif record.kind == "scheduler-started":
             self._say(self._where_we_are())
 

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from computemesh import config, scores
@@ -27,6 +28,7 @@ from .books import Books, Record
 from .enrolment import mismatch
 from .health import Patience
 from .journal import Journal
+from .owner_rules import OwnerRules
 from .registry import HealthChange, Registry
 from .rights import LOCAL_ADMIN, Rights, RightsSettings
 from .scheduler_child import ChildSettings, SchedulerChild
@@ -49,6 +51,8 @@ class DriverSettings:
     patience: Patience
     history: int
     """Samples kept per node."""
+    owner_rules: Path
+    """The administrator's policy file."""
 
 
 class Driver:
@@ -73,6 +77,7 @@ class Driver:
         self.books = Books()
         self.rights = Rights(settings.rights, self.books, self.record, renew_own, wall, clock)
         self.registry = Registry(settings.patience, settings.history)
+        self.owner_rules = OwnerRules(settings.owner_rules, self.record)
         self._versions = own_versions()
         self._listeners: set[Callable[[Record], None]] = set()
         self._agents: dict[str, Callable[[str], None]] = {}
@@ -110,6 +115,7 @@ class Driver:
         """Start the scheduler child and the health rounds."""
         self.record("driver-started", f"The driver started, version {self._versions.computemesh}, term {self._term}")
         self.rights.renew_own()
+        self.owner_rules.look()
         await self.child.start()
         self._rounds = asyncio.create_task(self._go_round())
 
@@ -130,6 +136,7 @@ class Driver:
             if self._clock() > renewal:
                 renewal = self._clock() + RENEWAL_SECONDS
                 self.rights.renew_own()
+            self.owner_rules.look()
             for change in self.registry.check(self._clock(), CHECK_SECONDS):
                 self._on_health(change)
             if self._changed:
@@ -276,7 +283,7 @@ class Driver:
         live = self.registry.live(name)
         if beat.worker != live.worker:
             live.refused = ""
-        self.registry.beat(name, self._clock(), beat.harvest, beat.network, beat.worker, beat.samples)
+        self.registry.beat(name, self._clock(), beat)
         self._changed = True
 
     def agent_gone(self, name: str, incarnation: int, reason: str | None) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from computemesh.node import Harvest, Health, Network, Node, NodeFacts, Sample
+from computemesh.protocol import Beat
 
 from .books import Enrolled
 from .health import Patience, forgiven, health_of
@@ -21,6 +21,7 @@ class Live:
     heard: float = float("-inf")
     health: Health = Health.DEAD
     harvest: Harvest = Harvest.IDLE
+    harvest_reason: str = ""
     network: Network = field(default_factory=Network)
     worker: str = ""
     """Address of its worker, as its agent says."""
@@ -69,20 +70,13 @@ class Registry:
         live.incarnation, live.connected, live.heard = incarnation, True, now
         live.refused = ""
 
-    def beat(
-        self,
-        name: str,
-        now: float,
-        harvest: Harvest,
-        network: Network,
-        worker: str,
-        samples: Iterable[Sample],
-    ) -> None:
+    def beat(self, name: str, now: float, beat: Beat) -> None:
         """Take one beat in."""
         live = self.live(name)
         live.heard = now
-        live.harvest, live.network, live.worker = harvest, network, worker
-        live.history.extend(samples)
+        live.harvest, live.harvest_reason = beat.harvest, beat.reason
+        live.network, live.worker = beat.network, beat.worker
+        live.history.extend(beat.samples)
 
     def cut(self, name: str, incarnation: int) -> HealthChange | None:
         """Take note that an agent's connection ended without a word: suspected at once."""
@@ -129,6 +123,7 @@ class Registry:
             facts=replace(facts, pools=tuple(sorted({*facts.pools, *enrolled.pools}))),
             sample=live.history[-1] if live.history else None,
             harvest=live.harvest,
+            harvest_reason=live.harvest_reason,
             health=live.health,
             cordoned=enrolled.cordoned,
             draining=enrolled.draining,

@@ -23,10 +23,11 @@ from computemesh.identity import Identity, write_private
 from computemesh.node import Harvest, Network, NodeFacts, Sample
 
 from .accounting import Accounting
-from .activity import find_sources, has_desktop
+from .activity import find_sources, has_desktop, least_age
 from .backoff import BackOff
+from .control import Control
 from .gpu import Gpus
-from .harvest import harvest_state
+from .lending import Lending, Surface, clock
 from .link import Link, hello_of, measure_throughput, smoothed
 from .log_files import OutputLog
 from .processes import KILL, adopt_orphans, children_of, end_children
@@ -45,6 +46,12 @@ RENEWAL_SECONDS = 60.0
 """How often the certificate's age is looked at."""
 FIRST_DELAY = 0.5
 LONGEST_DELAY = 15.0
+GLANCE_SECONDS = 0.05
+"""How often the owner's input is looked at while tasks run."""
+GLANCE_AGE = 1.0
+"""Input younger than that may be new since the last sample."""
+TOLD_SECONDS = 0.5
+"""How long an eviction waits for the driver to know of it."""
 SWEEP_SECONDS = 5.0
 """How long the end of everything below may take when the agent ends."""
 
@@ -73,11 +80,17 @@ class Agent:
         self._random = random
         self._stop = asyncio.Event()
         self._accounting = Accounting()
-        self._sampler = Sampler(self._accounting, gpus, find_sources(), plan.home)
-        self._desktop = has_desktop()
+        self._sources = find_sources()
+        self._sampler = Sampler(self._accounting, gpus, self._sources, plan.home)
         self._samples: deque[Sample] = deque(maxlen=SAMPLES_KEPT)
         self._reports: deque[protocol.Report] = deque(maxlen=REPORTS_KEPT)
-        self._harvest = Harvest.OWNER
+        self._lending = Lending(
+            Surface(plan.home / "node", plan.dedicated, has_desktop(), {"idle": plan.idle_after}), clock, self._note
+        )
+        self._harvest = self._lending.state
+        self._turned = asyncio.Event()
+        self._leave_for_good = False
+        self._control = Control(plan.home / "node", self._answer_owner)
         self._network = Network()
         self._newest: Sample | None = None
         self._connected = False
@@ -103,11 +116,14 @@ class Agent:
         """
         adopt_orphans()
         self._catch_signals()
+        await self._control.start()
         speaking = asyncio.create_task(self._stay_connected(), name="driver")
         serving = [
             speaking,
             asyncio.create_task(self._supervisor.run(), name="worker"),
             asyncio.create_task(self._watch(), name="watch"),
+            asyncio.create_task(self._glance(), name="glance"),
+            asyncio.create_task(self._follow(), name="reins"),
             asyncio.create_task(self._stay_certified(), name="certificate"),
         ]
         stopped = asyncio.create_task(self._stop.wait(), name="stop")
@@ -115,13 +131,14 @@ class Agent:
             done, _ = await asyncio.wait({*serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if stopped in done:
                 logger.info("leaves by plan")
-                await self._link.leave("the agent was stopped")
+                await self._link.leave("its owner took it back" if self._leave_for_good else "the agent was stopped")
                 speaking.cancel()
             await self._supervisor.stop()
         finally:
             for task in (*serving, stopped):
                 task.cancel()
             await asyncio.gather(*serving, stopped, return_exceptions=True)
+            await self._control.stop()
             if sys.platform != "win32":
                 end_children(SWEEP_SECONDS)
             self._output.close()
@@ -154,13 +171,97 @@ class Agent:
             await asyncio.sleep(due - loop.time())
 
     def _decided(self, sample: Sample) -> Harvest:
-        return harvest_state(self._plan.dedicated, sample.input_age, self._plan.idle_after, self._desktop)
+        return self._lending.decide(sample, "", self._supervisor.pid is None)
+
+    async def _glance(self) -> None:
+        """Between two samples, see whether the owner has come back while tasks run."""
+        while True:
+            await asyncio.sleep(GLANCE_SECONDS)
+            if self._harvest is Harvest.LENDING and not self._plan.dedicated:
+                age = least_age(self._sources)
+                if age is not None and age < GLANCE_AGE:
+                    self._enter(self._lending.glance(age, "", self._supervisor.pid is None))
 
     def _enter(self, state: Harvest) -> None:
-        """Act on what was decided."""
-        if state is not self._harvest:
-            logger.info("harvest state: %s", state)
-            self._harvest = state
+        """Act on what was decided: what the owner would feel at once, all else in `_follow`."""
+        if state is self._harvest:
+            return
+        before, self._harvest = self._harvest, state
+        if state in (Harvest.SUSPENDED, Harvest.EVICTING) and not self._lending.standing.grace:
+            self._supervisor.freeze()
+        elif state is Harvest.LENDING and before is Harvest.SUSPENDED:
+            self._supervisor.go_on()
+        logger.info("harvest state: %s. %s", state, self._lending.explain())
+        self._turned.set()
+        self._link.beat_now()
+
+    async def _follow(self) -> None:
+        """Bring the worker to where the state wants it."""
+        while True:
+            await self._turned.wait()
+            self._turned.clear()
+            if self._harvest is Harvest.LENDING:
+                self._supervisor.lend()
+            elif self._harvest is Harvest.SUSPENDED:
+                await self._supervisor.finish_freezing()
+            elif self._supervisor.pid is not None:
+                await self._give_back()
+
+    async def _give_back(self) -> None:
+        """Let what runs end within its grace, tell the driver, and end all of it."""
+        while self._supervisor.tasks and self._grace_left() > 0:  # noqa: ASYNC110 - it may be taken back meanwhile
+            await asyncio.sleep(0.1)
+        self._supervisor.freeze()
+        self._supervisor.address = ""
+        await self._link.told(TOLD_SECONDS)
+        await self._supervisor.evict()
+        logger.info("all is given back")
+
+    def _grace_left(self) -> float:
+        standing = self._lending.standing
+        return standing.since + standing.grace - time.monotonic() if self._harvest is Harvest.EVICTING else 0.0
+
+    # ------------------------------------------------------------ the owner
+
+    async def _answer_owner(self, asked: dict[str, object]) -> dict[str, object]:
+        """Answer what the owner asks or orders at this machine."""
+        said: dict[str, object] = {}
+        match asked.get("what"):
+            case "pause":
+                seconds = asked.get("seconds")
+                self._lending.pause(float(seconds) if isinstance(seconds, int | float) else None)
+                self._decide_now()
+            case "resume":
+                said["was_paused"] = self._lending.resume()
+                self._decide_now()
+            case "leave":
+                self._leave_for_good = True
+                self._stop.set()
+            case "policy":
+                self._lending.read_file()
+        return {**said, **self._about()}
+
+    def _decide_now(self) -> None:
+        if self._newest is not None:
+            self._enter(self._decided(self._newest))
+
+    def _about(self) -> dict[str, object]:
+        return {
+            "name": self._plan.identity.name,
+            "driver": self._plan.identity.driver,
+            "connected": self._connected,
+            "state": str(self._harvest),
+            "sentence": self._lending.explain(),
+            "tasks": self._supervisor.tasks,
+            "policy_file": str(self._lending.file),
+            "policy_error": self._lending.error,
+            "settings": self._lending.shown(),
+            "pid": os.getpid(),
+        }
+
+    def _note(self, kind: str, text: str) -> None:
+        """Report something to the journal, now or when the driver is there again."""
+        self._reports.append(protocol.Report(kind=kind, text=text))
 
     def _view(self, sample: Sample) -> View:
         return View(
@@ -217,6 +318,7 @@ class Agent:
             sequence=sequence,
             samples=tuple(samples),
             harvest=self._harvest,
+            reason=self._lending.explain(),
             network=self._network,
             worker=self._supervisor.address,
         )
@@ -231,6 +333,9 @@ class Agent:
                 self._probing = asyncio.create_task(self._probe_network(), name="throughput")
             self._supervisor.scheduler_is(order.scheduler)
             self._supervisor.deny(order.denied)
+            self._lending.rules_are(order.rules)
+        elif isinstance(order, protocol.Rules):
+            self._lending.rules_are(order.rules)
         elif isinstance(order, protocol.Denied):
             self._supervisor.deny(order.serials)
 

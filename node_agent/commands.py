@@ -1,4 +1,7 @@
-"""The agent's command: `mesh join`. Imports only click at the top: ``mesh --help`` loads this module."""
+"""The agent's commands: `mesh join`, and what its owner says.
+
+Imports only click at the top: ``mesh --help`` loads this module.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,16 @@ from pathlib import Path
 
 import click
 
+from .owner_commands import leave, pause, policy, resume, status
+
 
 @click.group()
 def commands() -> None:
     """The agent's commands."""
+
+
+for owners in (pause, resume, leave, status, policy):
+    commands.add_command(owners)
 
 
 @commands.command()

@@ -52,7 +52,10 @@ class Link:
         self._measured = measured
         self._socket: WebSocketClientConnection | None = None
         self._sent: dict[int, float] = {}
+        self._sequence = self._asked_after = 0
         self._beat_seconds = 2.0
+        self._hurry = asyncio.Event()
+        self._answered = asyncio.Event()
         self.gates: tuple[str, ...] = ()
         """Why the driver gives this node no tasks, as it last said."""
 
@@ -89,6 +92,21 @@ class Link:
         finally:
             self._socket.close()
             self._socket = None
+
+    def beat_now(self) -> None:
+        """Beat outside the rhythm: something has changed that the driver should know at once."""
+        self._hurry.set()
+
+    async def told(self, patience: float) -> None:
+        """Beat now and wait until the driver has answered, if it does within `patience` seconds."""
+        if self._socket is None:
+            return
+        self._answered.clear()
+        self._asked_after = self._sequence
+        self._hurry.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                await self._answered.wait()
 
     def say(self, message: protocol.Message) -> bool:
         """Send `message` if the connection stands; returns whether it does."""
@@ -135,6 +153,8 @@ class Link:
             if sent is not None:
                 self._measured(time.monotonic() - sent)
             self.gates = order.gates
+            if order.sequence > self._asked_after:
+                self._answered.set()
             return
         if isinstance(order, protocol.Welcome):
             self._beat_seconds = order.beat_seconds
@@ -147,14 +167,19 @@ class Link:
             self._take(await self._read())
 
     async def _beat_for_ever(self) -> None:
-        sequence = 0
+        self._sequence = self._asked_after = 0
+        self._sent.clear()
         while True:
-            sequence += 1
+            self._sequence = sequence = self._sequence + 1
+            self._hurry.clear()
             self._sent[sequence] = time.monotonic()
             self._write(self._beat(sequence))
-            if len(self._sent) > SILENT_BEATS:
+            silent = [moment for moment in self._sent.values() if time.monotonic() - moment > self._beat_seconds / 2]
+            if len(silent) > SILENT_BEATS:
                 raise DriverUnreachable(f"The driver at {self._identity.driver} has stopped answering")
-            await asyncio.sleep(self._beat_seconds)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._beat_seconds):
+                    await self._hurry.wait()
 
 
 async def _open(identity: Identity, host: str, port: int) -> WebSocketClientConnection:

@@ -23,11 +23,14 @@ from .backoff import BackOff
 from .log_files import OutputLog
 from .pacing import QuotaGroup, group_name, make_quota_group, take_turns
 from .processes import kill_tree
+from .reins import freeze, thaw
 from .share import Share
 from .worker import CANNOT_START, FINISH_SECONDS, RETIRED, SCHEDULER_LOST, WorkerSettings
 
 logger = logging.getLogger("computemesh.node_agent")
 
+HOLD_SECONDS = 0.1
+"""How long the worker may take to hand back what it has not begun before it is frozen with it."""
 FIRST_DELAY = 0.5
 LONGEST_DELAY = 20.0
 STEADY_SECONDS = 30.0
@@ -92,6 +95,11 @@ class Supervisor:
         self._quota: QuotaGroup | None = None
         self._scheduler = ""
         self._known = asyncio.Event()
+        self._wanted = asyncio.Event()
+        self._held_back = asyncio.Event()
+        self._pacing: asyncio.Task[None] | None = None
+        self.held = False
+        """Everything of it is frozen, or about to be."""
         self._stopping = False
         self._denied: tuple[int, ...] = ()
         self.address = ""
@@ -124,6 +132,58 @@ class Supervisor:
         self._denied = serials
         self._say(protocol.DeniedToWorker(serials=serials))
 
+    # ------------------------------------------------------------ the owner's machine
+
+    def lend(self) -> None:
+        """Have a worker running from now on."""
+        self._wanted.set()
+
+    def freeze(self) -> None:
+        """Stop all of our processes at once, but for the worker's own, which may hand its queue back first."""
+        worker = self.pid
+        if worker is None or self.held:
+            return
+        self.held = True
+        self._stop_pacing()
+        self._held_back.clear()
+        freeze([worker], frozenset({worker}))
+        self._say(protocol.Hold())
+
+    async def finish_freezing(self) -> None:
+        """Freeze the worker too once it has handed back its queue, at the latest after `HOLD_SECONDS`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HOLD_SECONDS):
+                await self._held_back.wait()
+        if self.held and self.pid is not None:
+            freeze([self.pid])
+
+    def go_on(self) -> None:
+        """Let all of it go on where it was."""
+        worker, self.held = self.pid, False
+        if worker is None:
+            return
+        thaw(worker)
+        self._say(protocol.GoOn())
+        self._pace(worker)
+
+    async def evict(self) -> None:
+        """End the worker and all below it, and start no other until `lend`."""
+        self._wanted.clear()
+        self.held, self.address = False, ""
+        process = self._process
+        if process is not None:
+            kill_tree(process.pid)
+            await process.wait()
+
+    def _pace(self, worker: int) -> None:
+        if self._plan.share.paced and self._quota is None:
+            self._pacing = asyncio.create_task(take_turns(worker, self._plan.share))
+
+    def _stop_pacing(self) -> None:
+        if self._pacing is not None:
+            self._pacing.cancel()
+            self._pacing = None
+
     def guard_memory(self, members: list[Member]) -> None:
         """End the largest of our processes when they use more than is lent: a capsule, else the whole worker."""
         worker = self.pid
@@ -152,10 +212,16 @@ class Supervisor:
         try:
             while not self._stopping:
                 await self._known.wait()
+                await self._wanted.wait()
+                if self._stopping:
+                    break
                 began = loop.time()
                 code = await self._one_worker(self._scheduler)
                 if self._stopping:
                     break
+                if not self._wanted.is_set():
+                    self._backoff.reset()
+                    continue
                 if loop.time() - began > STEADY_SECONDS:
                     self._backoff.reset()
                 delay = self._backoff.next()
@@ -171,7 +237,12 @@ class Supervisor:
         """Let the worker finish in order, then end whatever is left of it."""
         self._stopping = True
         self._known.set()
+        self._wanted.set()
         process = self._process
+        if self.held:
+            # What is frozen finishes nothing, and its owner is there.
+            await self.evict()
+            return
         if process is None:
             return
         self._say(protocol.Retire())
@@ -196,28 +267,26 @@ class Supervisor:
             start_new_session=True,
         )
         self._accounting.follow(process.pid)
-        pacing: asyncio.Task[None] | None = None
         told, printed = cast(asyncio.StreamReader, process.stdout), cast(asyncio.StreamReader, process.stderr)
         listening = [asyncio.create_task(self._hear(told)), asyncio.create_task(self._keep_output(printed))]
         try:
             if self._quota is not None:
                 # Before it is told anything: it has started nothing yet, so all of it will be in the group.
                 self._quota.add(process.pid)
-            elif self._plan.share.paced:
-                pacing = asyncio.create_task(take_turns(process.pid, self._plan.share))
+            else:
+                self._pace(process.pid)
             self._write(msgspec.json.encode(settings))
             if self._denied:
                 self._say(protocol.DeniedToWorker(serials=self._denied))
             code = await process.wait()
         finally:
-            if pacing is not None:
-                pacing.cancel()
+            self._stop_pacing()
             if process.returncode is None:
                 kill_tree(process.pid)
                 await process.wait()
             await asyncio.gather(*listening, return_exceptions=True)
             self._accounting.forget(process.pid)
-            self._process, self.address, self.tasks = None, "", 0
+            self._process, self.address, self.tasks, self.held = None, "", 0, False
         return code
 
     def _say(self, order: protocol.Message) -> None:
@@ -240,6 +309,8 @@ class Supervisor:
                 logger.info("the worker is ready at %s", message.address)
             elif isinstance(message, protocol.WorkerBusy):
                 self.tasks = message.tasks
+            elif isinstance(message, protocol.Held):
+                self._held_back.set()
             elif isinstance(message, protocol.WorkerFailed):
                 logger.warning("the worker cannot start: %s", message.text)
             else:

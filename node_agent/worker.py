@@ -22,6 +22,7 @@ import msgspec
 
 from computemesh import protocol
 
+from .handing_back import go_on, hand_back
 from .processes import die_with_parent, step_back
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class _Serving:
             worker.start_http_server = lambda *_, **__: None
             guard.install(worker)
             self._notice_closing(worker)
-            self._listen_to_agent(guard)
+            self._listen_to_agent(guard, worker)
             await worker
         except Exception as error:
             logger.exception("the worker cannot start")
@@ -168,15 +169,19 @@ class _Serving:
         logger.warning("%s: %s: %s", kind, peer, text)
         self._tell(protocol.Report(kind=kind, text=f"{peer}: {text}", data={"peer": peer}))
 
-    def _listen_to_agent(self, guard: Any) -> None:
+    def _listen_to_agent(self, guard: Any, worker: Any) -> None:
         loop = asyncio.get_running_loop()
 
         def obey(line: bytes) -> None:
-            order = protocol.decode(line, protocol.ToWorker)
-            if isinstance(order, protocol.DeniedToWorker):
-                guard.deny(frozenset(order.serials))
-            else:
-                self._retire.set()
+            match protocol.decode(line, protocol.ToWorker):
+                case protocol.DeniedToWorker(serials=serials):
+                    guard.deny(frozenset(serials))
+                case protocol.Hold():
+                    self._tell(protocol.Held(handed_back=hand_back(worker)))
+                case protocol.GoOn():
+                    go_on(worker)
+                case protocol.Retire():
+                    self._retire.set()
 
         thread = threading.Thread(target=_read_orders, args=(loop, obey), name="agent", daemon=True)
         thread.start()

@@ -29,6 +29,7 @@ from .gating import Gating
 from .needs import Needs
 from .observing import Observing
 from .placements import Placements
+from .preemption import Preemption
 from .roster import Place, Roster
 from .shadows import Shadows, check_signatures
 from .shuffles import Shuffles
@@ -128,6 +129,7 @@ class MeshPlugin(SchedulerPlugin):
         self.observing = Observing(scheduler, self.roster, self.speeds, self.decisions, self.placements)
         self.gating = Gating(scheduler, self.roster, self._on_gate_closed)
         self.draining = Draining(scheduler, self.roster, self.decisions, self._stealing_extension)
+        self.preemption = Preemption(scheduler, self.roster)
         self._feed = ForeignFeed(scheduler, self.roster)
         self.answers = Answers(scheduler, self.roster, self.needs, self.placements)
         self.constrained = Constrained(scheduler, self.roster, self.needs, self.report, self._soon)
@@ -174,6 +176,7 @@ class MeshPlugin(SchedulerPlugin):
         if shuffle is not None:
             Shuffles(scheduler, shuffle, self.roster).install(shadows)
         self.gating.install(shadows)
+        self.preemption.install(shadows)
         self._feed.install(shadows)
         self.answers.install(shadows)
         tick = scheduler_module.PeriodicCallback(self._tick, TICK * 1000)
@@ -263,6 +266,7 @@ class MeshPlugin(SchedulerPlugin):
 
     def _changed(self, places: list[Place]) -> None:
         self.gating.apply(places)
+        self.preemption.look(places)
         self.constrained.look_again()
         self._soon("waiting")
         self._soon("queue")
@@ -336,6 +340,7 @@ class MeshPlugin(SchedulerPlugin):
     def _tick(self) -> None:
         self.observing.apply()
         self._feed.flush()
+        self.preemption.keep_alive()
         if self.decisions.withheld:
             self._soon("queue")
 

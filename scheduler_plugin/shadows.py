@@ -36,6 +36,8 @@ EXPECTED: dict[str, dict[str, tuple[str, ...]]] = {
         "handle_worker_status_change": ("self", "status", "worker", "stimulus_id"),
         "check_idle_saturated": ("self", "ws", "occ"),
         "rebalance": ("self", "keys", "workers", "stimulus_id"),
+        "remove_worker": ("self", "address", "stimulus_id", "expected", "close"),
+        "_reschedule": ("self", "key", "worker", "stimulus_id"),
         "remove_plugin": ("self", "name"),
         "unregister_scheduler_plugin": ("self", "name"),
     },

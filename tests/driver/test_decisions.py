@@ -12,8 +12,8 @@ from computemesh.driver.registry import Registry
 from computemesh.driver.tokens import RateLimit, Token, digest_of, fault_of, new_token, split
 from computemesh.driver_client import Versions
 from computemesh.errors import Refused
-from computemesh.node import Harvest, Health, Network
-from computemesh.protocol import plain
+from computemesh.node import Health
+from computemesh.protocol import Beat, plain
 
 OURS = Versions("0.1.0", "2026.8.0", "3.11")
 NOW = 1_800_000_000.0
@@ -136,7 +136,7 @@ def test_three_missed_beats_are_suspect_and_five_are_death(silence, health):
 
 def heard_of(registry, name, now):
     registry.connected(name, 1, now)
-    registry.beat(name, now, Harvest.LENDING, Network(), "", ())
+    registry.beat(name, now, Beat(sequence=1))
 
 
 def test_a_driver_that_slept_itself_kills_nobody():

@@ -28,7 +28,6 @@ from computemesh.node_agent.endings import (
     how_it_died,
     verdict,
 )
-from computemesh.node_agent.harvest import harvest_state
 from computemesh.node_agent.joining import check_name, default_name
 from computemesh.node_agent.link import smoothed
 from computemesh.node_agent.log_files import OutputLog
@@ -82,21 +81,6 @@ def test_ends_in_words(end: object, wish: Wish, kind: type[Exception], words: st
 def test_every_signal_has_words() -> None:
     for number in signal.valid_signals():
         assert "was killed by" in how_it_died(-number)
-
-
-@pytest.mark.parametrize(
-    ("dedicated", "age", "desktop", "state"),
-    [
-        (True, 0.0, True, Harvest.LENDING),
-        (False, 0.0, True, Harvest.OWNER),
-        (False, 299.9, False, Harvest.OWNER),
-        (False, 300.0, True, Harvest.LENDING),
-        (False, None, True, Harvest.OWNER),
-        (False, None, False, Harvest.LENDING),
-    ],
-)
-def test_harvest(dedicated: bool, age: float | None, desktop: bool, state: Harvest) -> None:
-    assert harvest_state(dedicated, age, 300.0, desktop) is state
 
 
 @given(st.integers(1, 256), st.integers(1, 100), st.one_of(st.none(), st.integers(1, 512)))
