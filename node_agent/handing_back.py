@@ -7,9 +7,12 @@ never runs twice on this way.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
+FLUSH_SECONDS = 0.003
+"""Longer than Dask collects messages for one batch."""
 UNBEGUN = ("ready", "constrained", "waiting")
 """States of Dask's worker in which a task of its own has not begun."""
 
@@ -29,6 +32,18 @@ def hand_back(worker: Any) -> int:
         # One that a running task's fetch still needs stays here; it is not ours to compute any more.
         worker.batched_send({"op": "reschedule", "key": key, "stimulus_id": stimulus})
     return len(keys)
+
+
+async def sent(worker: Any) -> None:
+    """Return once the scheduler's end of the stream has all that was said; what is still here would be frozen too."""
+    stream = worker.batched_stream
+    while stream.buffer or stream.comm is None:
+        await asyncio.sleep(FLUSH_SECONDS)
+    # The last batch has left the buffer and is being written.
+    connection = getattr(stream.comm, "stream", None)
+    await asyncio.sleep(FLUSH_SECONDS)
+    while connection is not None and not connection.closed() and connection.writing():
+        await asyncio.sleep(FLUSH_SECONDS)
 
 
 def go_on(worker: Any) -> None:

@@ -162,7 +162,7 @@ def _latches(policy: Policy, sample: Sample, before: dict[Cause, Latch], now: fl
     vram = min((gpu.vram_free for gpu in sample.gpus), default=None)
     looks: dict[Cause, tuple[bool, bool, float, float]] = {
         Cause.LOAD: (
-            sample.cpu_others >= policy.others_cpu,
+            sample.cpu_others >= policy.others_cpu < 100,
             sample.cpu_others < policy.others_cpu * LOAD_LOWER,
             LOAD_RISES,
             LOAD_FALLS,
@@ -217,9 +217,9 @@ def _recent_input(policy: Policy, signs: Signs, state: Harvest) -> bool:
 
 def patience(policy: Policy, state: Harvest) -> float:
     """Return for how many seconds after the last input the owner counts as present."""
-    if state in (Harvest.LENDING, Harvest.SUSPENDED):
-        return min(policy.resume, policy.idle)
-    return policy.idle
+    if state is Harvest.SUSPENDED:
+        return policy.resume
+    return min(policy.resume, policy.idle) if state is Harvest.LENDING else policy.idle
 
 
 # ---------------------------------------------------------------- in words

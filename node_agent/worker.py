@@ -22,7 +22,7 @@ import msgspec
 
 from computemesh import protocol
 
-from .handing_back import go_on, hand_back
+from .handing_back import go_on, hand_back, sent
 from .processes import die_with_parent, step_back
 
 if TYPE_CHECKING:
@@ -177,7 +177,9 @@ class _Serving:
                 case protocol.DeniedToWorker(serials=serials):
                     guard.deny(frozenset(serials))
                 case protocol.Hold():
-                    self._tell(protocol.Held(handed_back=hand_back(worker)))
+                    # At once: a worker that could not answer in time finds the next order right behind this one.
+                    count = hand_back(worker)
+                    self._handing = loop.create_task(self._say_held(worker, count))
                 case protocol.GoOn():
                     go_on(worker)
                 case protocol.Retire():
@@ -185,6 +187,10 @@ class _Serving:
 
         thread = threading.Thread(target=_read_orders, args=(loop, obey), name="agent", daemon=True)
         thread.start()
+
+    async def _say_held(self, worker: Any, count: int) -> None:
+        await sent(worker)
+        self._tell(protocol.Held(handed_back=count))
 
     async def _say_when_busy(self, worker: Any) -> None:
         said = -1

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Callable
+import os
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import dask
 import pytest
 from distributed import Client, Scheduler, Worker
 
+from computemesh.certificates import Role
+from computemesh.dask_security import MeshSecurity
 from computemesh.node_agent.capsules import CapsuleExecutor, CapsulePlugin
 
-BOUND = 60.0
-"""Seconds after which something that must happen counts as never happening."""
-
-
-async def eventually(condition: Callable[[], Any], what: str = "") -> Any:
-    """Wait until `condition` holds and return what it said."""
-    deadline = time.monotonic() + BOUND
-    while not (found := condition()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"never happened: {what or condition}")
-        await asyncio.sleep(0.01)
-    return found
+from .fake_driver import tls_scheduler
+from .real_agent import Mesh
+from .waiting import BOUND, eventually, needed
 
 
 @dataclass
@@ -68,3 +62,41 @@ async def cluster() -> AsyncIterator[Cluster]:
             async with Client(scheduler.address, asynchronous=True) as client:
                 yield Cluster(scheduler, worker, client, plugin.executor)
             worker.validate_state()
+
+
+@pytest.fixture
+async def mesh(tmp_path: Path) -> AsyncIterator[Mesh]:
+    made = Mesh(tmp_path)
+    made.driver.open()
+    async with tls_scheduler(made.driver) as scheduler:
+        made.scheduler = scheduler
+        made.driver.scheduler_address = scheduler.address
+        user = made.driver.authority.identity(tmp_path / "user", Role.USER, "ada", made.driver.address)
+        async with Client(scheduler.address, security=MeshSecurity(user), asynchronous=True) as client:
+            made.client = client
+            try:
+                yield made
+            finally:
+                for agent in made.agents:
+                    if agent.process.returncode is None:
+                        agent.process.kill()
+                        await agent.ends()
+    await made.driver.close()
+
+
+@pytest.fixture
+def display() -> Iterator[str]:
+    server = needed("Xvfb")
+    needed("xdotool")
+    read, write = os.pipe()
+    process = subprocess.Popen(
+        [server, "-displayfd", str(write), "-nolisten", "tcp", "-screen", "0", "64x64x24"],
+        pass_fds=[write],
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(write)
+    with os.fdopen(read) as number:
+        name = f":{number.readline().strip()}"
+    yield name
+    process.terminate()
+    process.wait(BOUND)

@@ -6,15 +6,9 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
-from pathlib import Path
 
-import dask
 import psutil
 import pytest
-from distributed import Client, Scheduler
 
 from computemesh import protocol
 from computemesh.certificates import Role, lifetime_of
@@ -22,95 +16,9 @@ from computemesh.dask_security import MeshSecurity
 from computemesh.errors import Interrupted, TaskDied
 from computemesh.node import Harvest
 
-from .conftest import BOUND, eventually
 from .fake_driver import FakeDriver, tls_scheduler
-
-JOIN = """
-from computemesh.cli import MeshGroup
-from computemesh.node_agent.commands import join
-MeshGroup(commands={"join": join})()
-"""
-
-
-@dataclass
-class Joined:
-    """One `mesh join`."""
-
-    process: asyncio.subprocess.Process
-    home: Path
-    tree: list[psutil.Process] = field(default_factory=list)
-
-    def see(self) -> list[psutil.Process]:
-        """Remember all processes below the agent as they are now."""
-        self.tree = psutil.Process(self.process.pid).children(recursive=True)
-        return self.tree
-
-    async def ends(self) -> tuple[int, str]:
-        """Wait for the agent's end and return its exit code and stderr."""
-        async with asyncio.timeout(BOUND):
-            _, errors = await self.process.communicate()
-        assert self.process.returncode is not None
-        return self.process.returncode, errors.decode()
-
-    def log(self) -> str:
-        return "".join(file.read_text() for file in sorted((self.home / "logs").glob("*.log")))
-
-
-class Mesh:
-    """A driver, its scheduler, a client, and agents that are gone at the end."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.driver = FakeDriver(folder / "driver")
-        self.scheduler: Scheduler
-        self.client: Client
-        self.agents: list[Joined] = []
-
-    async def join(self, name: str, *options: str, enrolled: bool = True, **environment: str) -> Joined:
-        home = self.folder / name
-        if enrolled and not (home / "node" / "identity.json").exists():
-            self.driver.node(home, name)
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", JOIN, "join", "--home", str(home), *options,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, **environment},
-        )  # fmt: skip
-        joined = Joined(process, home)
-        self.agents.append(joined)
-        return joined
-
-    async def worker_of(self, agent: Joined) -> psutil.Process:
-        """Wait until the agent's worker is registered and its capsules are warm."""
-        await eventually(lambda: any(beat.worker for beat in self.driver.of(protocol.Beat)), "a worker in a beat")
-        await eventually(lambda: self.scheduler.workers, "a registered worker")
-        await eventually(lambda: len(agent.see()) >= 3, "worker, zygote and a spare")
-        return psutil.Process(agent.process.pid).children()[0]
-
-    def submit(self, function: object, *arguments: object, executor: str = "capsule", **mesh: object) -> object:
-        with dask.annotate(executor=executor, mesh=mesh):
-            return self.client.submit(function, *arguments, pure=False)
-
-
-@pytest.fixture
-async def mesh(tmp_path: Path) -> AsyncIterator[Mesh]:
-    made = Mesh(tmp_path)
-    made.driver.open()
-    async with tls_scheduler(made.driver) as scheduler:
-        made.scheduler = scheduler
-        made.driver.scheduler_address = scheduler.address
-        user = made.driver.authority.identity(tmp_path / "user", Role.USER, "ada", made.driver.address)
-        async with Client(scheduler.address, security=MeshSecurity(user), asynchronous=True) as client:
-            made.client = client
-            try:
-                yield made
-            finally:
-                for agent in made.agents:
-                    if agent.process.returncode is None:
-                        agent.process.kill()
-                        await agent.ends()
-    await made.driver.close()
+from .real_agent import Mesh
+from .waiting import BOUND, eventually
 
 
 def square(value: int) -> int:
@@ -396,6 +304,7 @@ async def test_the_same_join_command_a_second_time_goes_on(mesh: Mesh) -> None:
 
 
 async def test_worker_and_capsules_step_back_for_an_owner(mesh: Mesh) -> None:
+    mesh.policy("n1", idle="0 s")
     agent = await mesh.join("n1", "--service")
     worker = await mesh.worker_of(agent)
     policy, nice = await mesh.submit(lambda: (os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)))

@@ -25,7 +25,8 @@ from computemesh.errors import Interrupted, Refused, TaskDied
 from computemesh.node_agent.frames import Kind, read_frame
 from computemesh.protocol import CAPSULE_SIGNAL
 
-from .conftest import BOUND, Cluster, eventually
+from .conftest import Cluster
+from .waiting import BOUND, eventually
 
 
 def increment(value: int) -> int:

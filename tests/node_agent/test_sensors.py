@@ -36,18 +36,7 @@ from computemesh.node_agent.processes import children_of, kill_tree, peak_memory
 from computemesh.node_agent.sampler import Sampler
 from computemesh.node_agent.share import share_of
 
-from .conftest import BOUND, eventually
-
-
-def needed(program: str) -> str:
-    """Return a program's path; its lack fails in CI, where it is installed, and skips elsewhere."""
-    found = shutil.which(program)
-    if found is None:
-        if os.environ.get("CI"):
-            pytest.fail(f"{program} is missing in CI")
-        pytest.skip(f"{program} is not installed")
-    return found
-
+from .waiting import BOUND, eventually, needed
 
 # ---------------------------------------------------------------- samples
 
@@ -216,24 +205,6 @@ def test_no_gpu_is_a_normal_state() -> None:
 
 
 # ---------------------------------------------------------------- input
-
-
-@pytest.fixture
-def display() -> Iterator[str]:
-    server = needed("Xvfb")
-    needed("xdotool")
-    read, write = os.pipe()
-    process = subprocess.Popen(
-        [server, "-displayfd", str(write), "-nolisten", "tcp", "-screen", "0", "64x64x24"],
-        pass_fds=[write],
-        stderr=subprocess.DEVNULL,
-    )
-    os.close(write)
-    with os.fdopen(read) as number:
-        name = f":{number.readline().strip()}"
-    yield name
-    process.terminate()
-    process.wait(BOUND)
 
 
 def test_x11_input_is_seen(display: str) -> None:
