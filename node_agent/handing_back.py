@@ -37,12 +37,12 @@ def hand_back(worker: Any) -> int:
 async def sent(worker: Any) -> None:
     """Return once the scheduler's end of the stream has all that was said; what is still here would be frozen too."""
     stream = worker.batched_stream
-    while stream.buffer or stream.comm is None:
+    while stream.buffer or stream.comm is None:  # noqa: ASYNC110 - Dask has no event for it
         await asyncio.sleep(FLUSH_SECONDS)
     # The last batch has left the buffer and is being written.
     connection = getattr(stream.comm, "stream", None)
     await asyncio.sleep(FLUSH_SECONDS)
-    while connection is not None and not connection.closed() and connection.writing():
+    while connection is not None and not connection.closed() and connection.writing():  # noqa: ASYNC110 - nor tornado
         await asyncio.sleep(FLUSH_SECONDS)
 
 
