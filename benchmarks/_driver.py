@@ -1,7 +1,7 @@
 """The driver's end of the scheduler's link, with its journal and nodes that beat, in a process of its own.
 
-``python -m benchmarks._driver FOLDER NODES``: listens at ``FOLDER/link``, tells the nodes at once and then, twice a
-second, those of which a beat came, and writes what it hears into a journal. The mesh's driver does the same, and more.
+``python -m benchmarks._driver FOLDER NODES``: listens at ``FOLDER/link``, tells the nodes at once and then what is
+different, as often as the mesh's driver does, and writes what it hears into a journal. The driver does the same, and more.
 """
 
 from __future__ import annotations
@@ -12,12 +12,22 @@ import time
 from pathlib import Path
 
 from computemesh.driver.journal import Journal
+from computemesh.driver.scheduler_child import LARGE, MEASURES_SECONDS
 from computemesh.node import Network, Node, NodeFacts, Sample
-from computemesh.protocol import FromChild, Nodes, SchedulerEvent, WorkerSeen, decode, encode, nodes_changed
+from computemesh.protocol import (
+    FromChild,
+    Nodes,
+    SchedulerEvent,
+    WorkerSeen,
+    decode,
+    encode,
+    nodes_changed,
+    with_measures_later,
+)
 
 SPEEDS = (1.0, 2.0, 4.0, 8.0)
 BEATS = 4
-"""A node beats every second; changes are told twice a second, so a quarter of the nodes has changed each time."""
+"""A node beats every two seconds; what has changed is looked at twice a second, so a quarter has each time."""
 GB = 10**9
 
 
@@ -37,13 +47,15 @@ async def tell(writer: asyncio.StreamWriter, count: int) -> None:
     """Tell the nodes, then what changes."""
     now = [node(number, 0) for number in range(count)]
     writer.write(encode(Nodes(nodes=tuple(now))) + b"\n")
-    turn = 0
+    told, turn = {each.name: each for each in now}, 0
     while True:
         await asyncio.sleep(0.5)
         turn += 1
-        before = {each.name: each for each in now}
         now = [node(number, turn) if number % BEATS == turn % BEATS else each for number, each in enumerate(now)]
-        writer.write(encode(nodes_changed(before, now)) + b"\n")
+        found = with_measures_later(told, now) if count > LARGE and turn % (MEASURES_SECONDS / 0.5) else now
+        if change := nodes_changed(told, found):
+            writer.write(encode(change) + b"\n")
+            told = {each.name: each for each in found}
 
 
 async def main(folder: Path, count: int) -> None:

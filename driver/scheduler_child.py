@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,11 +36,14 @@ from computemesh.protocol import (
     decode,
     encode,
     nodes_changed,
+    with_measures_later,
 )
 
 logger = logging.getLogger("computemesh.driver")
 LINE_LIMIT = 64 * 2**20
 """Longest message in bytes."""
+LARGE, MEASURES_SECONDS = 50, 2.0
+"""On a mesh of more nodes than that, their samples are told together, every so many seconds."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ class SchedulerChild:
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
         self._writer: asyncio.StreamWriter | None = None
         self._told: dict[str, Node] | None = None
+        self._measures_due = 0.0
         """What this child knows of the nodes; None before the first word."""
         self._process: asyncio.subprocess.Process | None = None
         self._server: asyncio.Server | None = None
@@ -116,7 +121,12 @@ class SchedulerChild:
 
     def send_nodes(self, nodes: Iterable[Node]) -> None:
         """Tell the child how the nodes are now: all of it once, then what is different."""
-        now = {node.name: node for node in nodes}
+        found, moment = list(nodes), time.monotonic()
+        if self._told is not None and len(found) > LARGE and moment < self._measures_due:
+            found = with_measures_later(self._told, found)
+        else:
+            self._measures_due = moment + MEASURES_SECONDS
+        now = {node.name: node for node in found}
         if self._told is None:
             self._send(Nodes(nodes=tuple(now.values())))
         elif change := nodes_changed(self._told, now.values()):

@@ -67,6 +67,7 @@ def show_node(node: Mapping[str, Any]) -> None:
     gpus = ", ".join(f"{gpu['name']} ({in_words(gpu['vram'])})" for gpu in facts["gpus"]) or "none"
     rows = {
         "state": f"{node['health']}, {node['harvest']}: {state}",
+        "says": node["harvest_reason"] or "nothing",
         "worker": node["worker"] or "none",
         "machine": f"{facts['hostname']}, {facts['os']}, {facts['architecture']}, Python {facts['python']}",
         "lends": f"{facts['cores']:g} cores ({facts['cpu_model']}), {in_words(facts['ram'])} RAM, GPUs: {gpus}",

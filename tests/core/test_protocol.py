@@ -1,12 +1,21 @@
 """What is told of nodes: all of it once, then only what is different."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from computemesh.node import Harvest, Network, Node, NodeFacts, Sample
-from computemesh.protocol import NodesChanged, NodeState, ToChild, decode, encode, nodes_after, nodes_changed
+from computemesh.protocol import (
+    NodesChanged,
+    NodeState,
+    ToChild,
+    decode,
+    encode,
+    nodes_after,
+    nodes_changed,
+    with_measures_later,
+)
 
 
 @st.composite
@@ -55,3 +64,14 @@ def test_a_state_of_an_unknown_node_says_nothing():
 
 def test_a_state_is_all_of_a_node_but_its_facts():
     assert {*NodeState.__struct_fields__} == {each.name for each in fields(Node)} - {"facts"}
+
+
+def test_what_was_merely_measured_can_wait_and_all_else_cannot():
+    before = {name: Node(NodeFacts(name), Sample(1.0, cpu=5.0)) for name in ("calm", "paused", "stronger")}
+    now = [
+        replace(before["calm"], sample=Sample(2.0, cpu=9.0), network=Network(0.1, 1e9), harvest_reason="Lent"),
+        replace(before["paused"], sample=Sample(2.0), harvest=Harvest.SUSPENDED),
+        replace(before["stronger"], sample=Sample(2.0), facts=NodeFacts("stronger", cores=8)),
+        Node(NodeFacts("new")),
+    ]
+    assert with_measures_later(before, now) == [before["calm"], *now[1:]]
