@@ -1,7 +1,7 @@
 """The driver's end of the scheduler's link, with its journal and nodes that beat, in a process of its own.
 
 ``python -m benchmarks._driver FOLDER NODES``: listens at ``FOLDER/link``, tells the nodes at once and then what is
-different, as often as the mesh's driver does, and writes what it hears into a journal. The driver does the same, and more.
+different, as often as the driver does, and writes what it hears into a journal. The driver does the same, and more.
 """
 
 from __future__ import annotations
