@@ -17,7 +17,7 @@ install:     ## install into .venv
 
 benchmarks:  ## run every benchmark at full length
 	@.venv/bin/python -m pip install --quiet -e '.[benchmarks]'
-	@for name in startup cell overhead makespan notebook batch; do .venv/bin/python -m benchmarks $$name || exit 1; done
+	@for name in startup cell overhead makespan notebook batch reaction; do .venv/bin/python -m benchmarks $$name || exit 1; done
 
 clean:       ## remove what the above made
 	rm -rf .venv .demo build *.egg-info

@@ -33,8 +33,10 @@ from .log_files import OutputLog
 from .processes import KILL, adopt_orphans, children_of, end_children
 from .sampler import Sampler
 from .share import Share
+from .signs_of_use import Signs, find_signs
 from .status_line import View
 from .supervisor import Supervisor, WorkerPlan
+from .waking import Wakefulness
 
 logger = logging.getLogger("computemesh.node_agent")
 
@@ -81,6 +83,7 @@ class Agent:
         self._stop = asyncio.Event()
         self._accounting = Accounting()
         self._sources = find_sources()
+        self._signs = Signs([] if plan.dedicated else find_signs())
         self._sampler = Sampler(self._accounting, gpus, self._sources, plan.home)
         self._samples: deque[Sample] = deque(maxlen=SAMPLES_KEPT)
         self._reports: deque[protocol.Report] = deque(maxlen=REPORTS_KEPT)
@@ -89,6 +92,7 @@ class Agent:
         )
         self._harvest = self._lending.state
         self._turned = asyncio.Event()
+        self._awake = asyncio.Event()
         self._leave_for_good = False
         self._control = Control(plan.home / "node", self._answer_owner)
         self._network = Network()
@@ -160,7 +164,10 @@ class Agent:
         """Take a sample each second, and decide from it."""
         loop = asyncio.get_running_loop()
         due = loop.time()
+        wakefulness = Wakefulness(self._plan.sample_seconds)
         while True:
+            if asleep := wakefulness.look():
+                self._woke(asleep)
             sample = self._newest = self._sampler.sample()
             self._samples.append(sample)
             self._supervisor.guard_memory(self._sampler.members)
@@ -171,7 +178,7 @@ class Agent:
             await asyncio.sleep(due - loop.time())
 
     def _decided(self, sample: Sample) -> Harvest:
-        return self._lending.decide(sample, "", self._supervisor.pid is None)
+        return self._lending.decide(sample, self._signs(), self._supervisor.pid is None)
 
     async def _glance(self) -> None:
         """Between two samples, see whether the owner has come back while tasks run."""
@@ -180,7 +187,7 @@ class Agent:
             if self._harvest is Harvest.LENDING and not self._plan.dedicated:
                 age = least_age(self._sources)
                 if age is not None and age < GLANCE_AGE:
-                    self._enter(self._lending.glance(age, "", self._supervisor.pid is None))
+                    self._enter(self._lending.glance(age, self._signs.seen, self._supervisor.pid is None))
 
     def _enter(self, state: Harvest) -> None:
         """Act on what was decided: what the owner would feel at once, all else in `_follow`."""
@@ -263,6 +270,13 @@ class Agent:
         """Report something to the journal, now or when the driver is there again."""
         self._reports.append(protocol.Report(kind=kind, text=text))
 
+    def _woke(self, asleep: float) -> None:
+        """Trust no connection after a sleep: speak with the driver anew, and look at the worker's own address."""
+        logger.info("slept for %.0f s; connects anew", asleep)
+        self._link.hang_up()
+        self._awake.set()
+        self._supervisor.look_at_address()
+
     def _view(self, sample: Sample) -> View:
         return View(
             name=self._plan.identity.name,
@@ -308,7 +322,11 @@ class Agent:
             self._connected = False
             delay = backoff.next()
             logger.info("tries the driver again in %.1f s", delay)
-            await asyncio.sleep(delay)
+            self._awake.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(delay):
+                    await self._awake.wait()
+                    backoff.reset()
 
     def _next_beat(self, sequence: int) -> protocol.Beat:
         while self._reports and self._link.say(self._reports[0]):

@@ -55,6 +55,7 @@ class Link:
         self._sequence = self._asked_after = 0
         self._beat_seconds = 2.0
         self._hurry = asyncio.Event()
+        self._hung_up = asyncio.Event()
         self._answered = asyncio.Event()
         self.gates: tuple[str, ...] = ()
         """Why the driver gives this node no tasks, as it last said."""
@@ -76,15 +77,18 @@ class Link:
             self._take(welcome)
             beating = asyncio.create_task(self._beat_for_ever())
             reading = asyncio.create_task(self._read_for_ever())
+            self._hung_up.clear()
+            hung_up = asyncio.create_task(self._hung_up.wait())
             try:
-                await asyncio.wait({beating, reading}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({beating, reading, hung_up}, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for task in (beating, reading):
+                for task in (beating, reading, hung_up):
                     task.cancel()
                 ended = await asyncio.gather(beating, reading, return_exceptions=True)
             for error in reversed(ended):
                 if isinstance(error, Exception):
                     raise error
+            raise DriverUnreachable("The connection to the driver is not trusted after a sleep")
         except TimeoutError:
             raise DriverUnreachable(f"The driver at {host}:{port} took the connection but says nothing") from None
         except WebSocketClosedError:
@@ -92,6 +96,10 @@ class Link:
         finally:
             self._socket.close()
             self._socket = None
+
+    def hang_up(self) -> None:
+        """Let go of the connection: what is at its other end may have given it up long ago."""
+        self._hung_up.set()
 
     def beat_now(self) -> None:
         """Beat outside the rhythm: something has changed that the driver should know at once."""

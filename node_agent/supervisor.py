@@ -98,6 +98,7 @@ class Supervisor:
         self._wanted = asyncio.Event()
         self._held_back = asyncio.Event()
         self._pacing: asyncio.Task[None] | None = None
+        self._host = ""
         self.held = False
         """Everything of it is frozen, or about to be."""
         self._stopping = False
@@ -131,6 +132,20 @@ class Supervisor:
         """Have the worker turn these certificates away."""
         self._denied = serials
         self._say(protocol.DeniedToWorker(serials=serials))
+
+    def look_at_address(self) -> None:
+        """Start the worker anew if peers reach this machine under another address than the one it listens on."""
+        worker = self.pid
+        if worker is None or not self._scheduler:
+            return
+        try:
+            now = self._own_address(self._scheduler)
+        except OSError as error:
+            logger.info("this machine has no way to the scheduler yet: %s", error)
+            return
+        if now != self._host:
+            logger.info("this machine is %s now, it was %s; the worker starts anew", now, self._host)
+            kill_tree(worker)
 
     # ------------------------------------------------------------ the owner's machine
 
@@ -254,7 +269,8 @@ class Supervisor:
             await process.wait()
 
     async def _one_worker(self, scheduler: str) -> int:
-        settings = self._plan.settings(scheduler, self._own_address(scheduler))
+        self._host = self._own_address(scheduler)
+        settings = self._plan.settings(scheduler, self._host)
         threads = dict.fromkeys(THREAD_VARIABLES, str(settings.nthreads))
         process = self._process = await asyncio.create_subprocess_exec(
             sys.executable,
