@@ -38,7 +38,7 @@ class Policy:
     keep_vram: float = 0.0
     cpu: float = 100.0
     """Share of the CPU that is lent; so `ram` and `gpu`."""
-    ram: float = 75.0
+    ram: float = 100.0
     gpu: float = 100.0
     calendar: Calendar = field(default_factory=Calendar)
     metered: bool = False
@@ -233,7 +233,7 @@ FIELDS: tuple[Field, ...] = (
     Field("keep-disk", "disk space that stays free for you", "5 GB", _size, max, in_words),
     Field("keep-vram", "memory of each GPU that stays free for you", "0 B", _size, max, in_words),
     Field("cpu", "share of the CPU to lend", "100 %", _percent, min, _percent_text),
-    Field("ram", "share of the memory to lend", "75 %", _percent, min, _percent_text),
+    Field("ram", "share of the memory to lend", "100 %", _percent, min, _percent_text),
     Field("gpu", "share of the GPUs to lend", "100 %", _percent, min, _percent_text),
     Field(
         "calendar",

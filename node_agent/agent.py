@@ -28,6 +28,7 @@ from .backoff import BackOff
 from .control import Control
 from .gpu import Gpus
 from .lending import Lending, Surface, clock
+from .lent import Lent, held_to
 from .link import Link, hello_of, measure_throughput, smoothed
 from .log_files import OutputLog
 from .processes import KILL, adopt_orphans, children_of, end_children
@@ -67,6 +68,7 @@ class AgentPlan:
     facts: NodeFacts
     share: Share
     memory: int
+    total_memory: int
     dedicated: bool
     sample_seconds: float
     idle_after: float
@@ -109,7 +111,8 @@ class Agent:
             dedicated=plan.dedicated,
         )
         self._supervisor = Supervisor(worker, self._accounting, self._output, self._reports.append, own_address, random)
-        hello = hello_of(plan.facts, next_incarnation(plan.identity.folder / "incarnation"))
+        lent = self._lent()
+        hello = hello_of(lent.facts, next_incarnation(plan.identity.folder / "incarnation"))
         self._link = Link(plan.identity, hello, self._next_beat, self._obey, self._note_round_trip)
 
     async def run(self) -> None:
@@ -208,11 +211,23 @@ class Agent:
             await self._turned.wait()
             self._turned.clear()
             if self._harvest is Harvest.LENDING:
+                self._hold_to_policy()
                 self._supervisor.lend()
             elif self._harvest is Harvest.SUSPENDED:
                 await self._supervisor.finish_freezing()
             elif self._supervisor.pid is not None:
                 await self._give_back()
+
+    def _hold_to_policy(self) -> None:
+        """Let the next worker have what the policy lends now, and tell the mesh so."""
+        lent = self._lent()
+        some = lent.gpus < len(self._plan.facts.gpus)
+        self._supervisor.lends(lent.share, lent.memory, lent.gpus if some else None)
+        self._link.says(lent.facts)
+
+    def _lent(self) -> Lent:
+        plan = self._plan
+        return held_to(Lent(plan.share, plan.memory, plan.facts), self._lending.policy, plan.total_memory)
 
     async def _give_back(self) -> None:
         """Let what runs end within its grace, tell the driver, and end all of it."""

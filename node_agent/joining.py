@@ -119,6 +119,7 @@ def _run(given: Asked, folder: Path) -> None:
         facts=facts,
         share=share,
         memory=memory,
+        total_memory=psutil.virtual_memory().total,
         dedicated=dedicated,
         sample_seconds=seconds("agent.sample"),
         idle_after=seconds("agent.idle-after"),

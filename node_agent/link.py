@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, WebSocketError, websocket_connect
 
@@ -96,6 +97,12 @@ class Link:
         finally:
             self._socket.close()
             self._socket = None
+
+    def says(self, facts: NodeFacts) -> None:
+        """Tell the driver of other facts, by a new hello, if they are other."""
+        if facts != self._hello.facts:
+            self._hello = msgspec.structs.replace(self._hello, facts=facts)
+            self.hang_up()
 
     def hang_up(self) -> None:
         """Let go of the connection: what is at its other end may have given it up long ago."""

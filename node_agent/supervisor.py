@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import cast
 
@@ -35,6 +35,7 @@ FIRST_DELAY = 0.5
 LONGEST_DELAY = 20.0
 STEADY_SECONDS = 30.0
 """A worker that lived this long was well; the next restart is prompt again."""
+NODE = "COMPUTEMESH_NODE"
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -56,6 +57,8 @@ class WorkerPlan:
     memory: int
     local_directory: str
     dedicated: bool
+    gpus: int | None = None
+    """How many GPUs it may see; None: all."""
 
     def settings(self, scheduler: str, host: str) -> WorkerSettings:
         """Return what a worker is told that registers with `scheduler` and listens on `host`."""
@@ -153,6 +156,10 @@ class Supervisor:
         """Have a worker running from now on."""
         self._wanted.set()
 
+    def lends(self, share: Share, memory: int, gpus: int | None) -> None:
+        """Give workers that start from now on so much; `gpus` None: all there are."""
+        self._plan = replace(self._plan, share=share, memory=memory, gpus=gpus)
+
     def freeze(self) -> None:
         """Stop all of our processes at once, but for the worker's own, which may hand its queue back first."""
         worker = self.pid
@@ -220,33 +227,25 @@ class Supervisor:
     async def run(self) -> None:
         """Keep a worker running until `stop`; cancelling this ends the worker at once."""
         loop = asyncio.get_running_loop()
-        if self._plan.share.paced:
-            self._quota = make_quota_group(group_name(os.getpid()), self._plan.share.lent)
-            how = f"a quota in {self._quota.folder}" if self._quota else "turns of running and resting"
-            logger.info("held to %.2f cores by %s", self._plan.share.lent, how)
-        try:
-            while not self._stopping:
-                await self._known.wait()
-                await self._wanted.wait()
-                if self._stopping:
-                    break
-                began = loop.time()
-                code = await self._one_worker(self._scheduler)
-                if self._stopping:
-                    break
-                if not self._wanted.is_set():
-                    self._backoff.reset()
-                    continue
-                if loop.time() - began > STEADY_SECONDS:
-                    self._backoff.reset()
-                delay = self._backoff.next()
-                logger.warning("the worker %s; another one starts in %.1f s", how_it_ended(code), delay)
-                if code not in (SCHEDULER_LOST, CANNOT_START):
-                    self._report(protocol.Report(kind="worker-died", text=f"the worker {how_it_ended(code)}"))
-                await asyncio.sleep(delay)
-        finally:
-            if self._quota is not None:
-                self._quota.remove()
+        while not self._stopping:
+            await self._known.wait()
+            await self._wanted.wait()
+            if self._stopping:
+                break
+            began = loop.time()
+            code = await self._one_worker(self._scheduler)
+            if self._stopping:
+                break
+            if not self._wanted.is_set():
+                self._backoff.reset()
+                continue
+            if loop.time() - began > STEADY_SECONDS:
+                self._backoff.reset()
+            delay = self._backoff.next()
+            logger.warning("the worker %s; another one starts in %.1f s", how_it_ended(code), delay)
+            if code not in (SCHEDULER_LOST, CANNOT_START):
+                self._report(protocol.Report(kind="worker-died", text=f"the worker {how_it_ended(code)}"))
+            await asyncio.sleep(delay)
 
     async def stop(self) -> None:
         """Let the worker finish in order, then end whatever is left of it."""
@@ -268,7 +267,21 @@ class Supervisor:
             kill_tree(process.pid)
             await process.wait()
 
+    def _visible_gpus(self) -> dict[str, str]:
+        """Return what hides the GPUs that are not lent from CUDA."""
+        if self._plan.gpus is None:
+            return {}
+        return {"CUDA_VISIBLE_DEVICES": ",".join(str(index) for index in range(self._plan.gpus))}
+
+    def _make_quota(self) -> None:
+        share = self._plan.share
+        self._quota = make_quota_group(group_name(os.getpid()), share.lent) if share.paced else None
+        if share.paced:
+            how = f"a quota in {self._quota.folder}" if self._quota else "turns of running and resting"
+            logger.info("held to %.2f cores by %s", share.lent, how)
+
     async def _one_worker(self, scheduler: str) -> int:
+        self._make_quota()
         self._host = self._own_address(scheduler)
         settings = self._plan.settings(scheduler, self._host)
         threads = dict.fromkeys(THREAD_VARIABLES, str(settings.nthreads))
@@ -279,7 +292,7 @@ class Supervisor:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, **threads, "PYTHONUNBUFFERED": "1", "COMPUTEMESH_NODE": self._plan.name},
+            env={**os.environ, **threads, **self._visible_gpus(), "PYTHONUNBUFFERED": "1", NODE: self._plan.name},
             start_new_session=True,
         )
         self._accounting.follow(process.pid)
@@ -302,6 +315,8 @@ class Supervisor:
                 await process.wait()
             await asyncio.gather(*listening, return_exceptions=True)
             self._accounting.forget(process.pid)
+            if self._quota is not None:
+                self._quota.remove()
             self._process, self.address, self.tasks, self.held = None, "", 0, False
         return code
 

@@ -91,7 +91,7 @@ def test_the_owner_counts_over_the_default_and_a_stricter_ceiling_over_both():
         "idle": (60, "owner"),
         "cpu": (50, "ceiling"),
         "battery": (70, "default"),
-        "ram": (75, "built-in"),
+        "ram": (100, "built-in"),
     }
     assert found["calendar"].source == "ceiling"
 

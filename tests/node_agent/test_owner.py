@@ -248,3 +248,17 @@ async def test_a_changed_policy_counts_at_once_and_a_bad_one_changes_nothing(mes
     assert "ceiling" in shown["calendar"]
     assert "default" in shown["evict"]
     assert "owner" in shown["idle"]
+
+
+async def test_a_smaller_share_counts_from_the_next_loan(mesh: Mesh) -> None:
+    mesh.policy("n1", idle="0 s")
+    agent = await mesh.join("n1", "--service", "--threads", "2", "--memory", "2GB")
+    await mesh.worker_of(agent)
+    total = psutil.virtual_memory().total
+    await said(agent.home, "policy", "set", "ram", f"{100e9 / total:.3f} %")
+    await said(agent.home, "pause")
+    await eventually(lambda: not mesh.scheduler.workers, "the worker has gone")
+    await said(agent.home, "resume")
+    (worker,) = await eventually(lambda: list(mesh.scheduler.workers.values()), "a new worker")
+    assert worker.memory_limit <= 1.001e9
+    await eventually(lambda: mesh.driver.of(protocol.Hello)[-1].facts.ram <= 1.001e9, "the driver knows")
