@@ -31,6 +31,7 @@ from .lending import Lending, Surface, clock
 from .lent import Lent, held_to
 from .link import Link, hello_of, measure_throughput, smoothed
 from .log_files import OutputLog
+from .owners_desk import OwnersDesk
 from .processes import KILL, adopt_orphans, children_of, end_children
 from .sampler import Sampler
 from .share import Share
@@ -96,7 +97,8 @@ class Agent:
         self._turned = asyncio.Event()
         self._awake = asyncio.Event()
         self._leave_for_good = False
-        self._control = Control(plan.home / "node", self._answer_owner)
+        desk = OwnersDesk(self._lending, self._decide_now, self._take_back, self._about)
+        self._control = Control(plan.home / "node", desk.answer)
         self._network = Network()
         self._newest: Sample | None = None
         self._connected = False
@@ -245,39 +247,21 @@ class Agent:
 
     # ------------------------------------------------------------ the owner
 
-    async def _answer_owner(self, asked: dict[str, object]) -> dict[str, object]:
-        """Answer what the owner asks or orders at this machine."""
-        said: dict[str, object] = {}
-        match asked.get("what"):
-            case "pause":
-                seconds = asked.get("seconds")
-                self._lending.pause(float(seconds) if isinstance(seconds, int | float) else None)
-                self._decide_now()
-            case "resume":
-                said["was_paused"] = self._lending.resume()
-                self._decide_now()
-            case "leave":
-                self._leave_for_good = True
-                self._stop.set()
-            case "policy":
-                self._lending.read_file()
-        return {**said, **self._about()}
-
     def _decide_now(self) -> None:
         if self._newest is not None:
             self._enter(self._decided(self._newest))
 
+    def _take_back(self) -> None:
+        self._leave_for_good = True
+        self._stop.set()
+
     def _about(self) -> dict[str, object]:
+        """Return what the owner is told beside the policy."""
         return {
             "name": self._plan.identity.name,
             "driver": self._plan.identity.driver,
             "connected": self._connected,
-            "state": str(self._harvest),
-            "sentence": self._lending.explain(),
             "tasks": self._supervisor.tasks,
-            "policy_file": str(self._lending.file),
-            "policy_error": self._lending.error,
-            "settings": self._lending.shown(),
             "pid": os.getpid(),
         }
 
