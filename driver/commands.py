@@ -236,6 +236,20 @@ def nodes(as_json: bool, home: Path | None) -> None:
 
 
 @commands.command()
+@with_json
+@with_home
+def pools(as_json: bool, home: Path | None) -> None:
+    """Show all pools: their rules, how many nodes they have and lend now, and what those have."""
+    found = _ask(home).get("/v1/pools")
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    from .tables import show_pools
+
+    show_pools(found)
+
+
+@commands.command()
 @click.argument("name")
 @with_json
 @with_home

@@ -29,6 +29,7 @@ from .enrolment import mismatch
 from .health import Patience
 from .journal import Journal
 from .owner_rules import OwnerRules
+from .pools import pool_rows, pools_of, rules_of
 from .registry import HealthChange, Registry
 from .rights import LOCAL_ADMIN, Rights, RightsSettings
 from .scheduler_child import ChildSettings, SchedulerChild
@@ -95,6 +96,7 @@ class Driver:
         self._rounds: asyncio.Task[None] | None = None
         self._probes: set[asyncio.Task[None]] = set()
         self.limits = Limits(**config.section("gates"))
+        self.pool_rules = rules_of(config.value("pools"))
         self.weights = scores.Weights(**config.section("scores"))
         self._read_journal()
 
@@ -190,7 +192,17 @@ class Driver:
 
     def nodes(self) -> list[Node]:
         """Return all nodes as they are now, by name."""
-        return [self.registry.node(self.books.nodes[name]) for name in sorted(self.books.nodes)]
+        return [self._node(name) for name in sorted(self.books.nodes)]
+
+    def _node(self, name: str) -> Node:
+        enrolled = self.books.nodes[name]
+        now = datetime.datetime.fromtimestamp(self._wall(), datetime.UTC)
+        by_rule = pools_of(self.pool_rules, enrolled.facts, now) if self.pool_rules and enrolled.facts else frozenset()
+        return self.registry.node(enrolled, by_rule)
+
+    def pools(self) -> list[dict[str, Any]]:
+        """Return a row a pool."""
+        return pool_rows(self.pool_rules, self.nodes())
 
     def described(self) -> list[dict[str, Any]]:
         """Return all nodes as plain data with score parts and closed gates."""
@@ -223,7 +235,7 @@ class Driver:
 
     def gates(self, name: str) -> tuple[str, ...]:
         """Return why the node gets no tasks now; empty when it gets some."""
-        return closed_gates(self.registry.node(self.books.nodes[name]), self.limits)
+        return closed_gates(self._node(name), self.limits)
 
     def cordon(self, name: str) -> None:
         """Give a node no more tasks; what runs there ends there."""

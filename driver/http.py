@@ -143,6 +143,14 @@ class NodesRoute(Handler):
         self.answer(self.driver.described())
 
 
+class PoolsRoute(Handler):
+    """All pools."""
+
+    def get(self) -> None:
+        """Return a row a pool."""
+        self.answer(self.driver.pools())
+
+
 class NodeRoute(Handler):
     """One node."""
 
@@ -308,6 +316,7 @@ def routes(driver: Driver) -> list[Any]:
         (r"/v1/status", StatusRoute),
         (r"/v1/throughput", Throughput),
         (r"/v1/nodes", NodesRoute),
+        (r"/v1/pools", PoolsRoute),
         (rf"/v1/nodes/{name}", NodeRoute),
         (rf"/v1/nodes/{name}/(cordon|uncordon|drain)", NodeAction),
         (r"/v1/why", Why),

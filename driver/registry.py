@@ -115,12 +115,12 @@ class Registry:
                     live.worker = ""
         return changes
 
-    def node(self, enrolled: Enrolled) -> Node:
-        """Return a node as it is now."""
+    def node(self, enrolled: Enrolled, pools: frozenset[str] = frozenset()) -> Node:
+        """Return a node as it is now; `pools` are those that it is in by rule."""
         live = self.live(enrolled.name)
         facts = enrolled.facts or NodeFacts(enrolled.name, pools=enrolled.pools)
         return Node(
-            facts=replace(facts, pools=tuple(sorted({*facts.pools, *enrolled.pools}))),
+            facts=replace(facts, pools=tuple(sorted({*facts.pools, *enrolled.pools, *pools}))),
             sample=live.history[-1] if live.history else None,
             harvest=live.harvest,
             harvest_reason=live.harvest_reason,

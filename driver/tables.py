@@ -58,6 +58,27 @@ def show_nodes(nodes: Iterable[Mapping[str, Any]]) -> None:
     console.print(table)
 
 
+def show_pools(pools: Iterable[Mapping[str, Any]]) -> None:
+    """Print a line a pool."""
+    table = _table("POOL", "NODES", "LENDING", "CORES", "RAM", "GPU", "RULE")
+    found = list(pools)
+    for pool in found:
+        table.add_row(
+            pool["pool"],
+            str(pool["nodes"]),
+            str(pool["lending"]),
+            f"{pool['cores']:g}",
+            in_words(pool["ram"]),
+            str(pool["gpus"]),
+            Text(pool["rule"] or "said at the join"),
+        )
+    console = _console()
+    if not found:
+        console.print("There are no pools: set computemesh.pools, or join nodes with --pool.")
+        return
+    console.print(table)
+
+
 def show_node(node: Mapping[str, Any]) -> None:
     """Print one node whole."""
     facts, sample, score = node["facts"], node["sample"] or {}, node["score"]
