@@ -59,6 +59,8 @@ class NodeFacts:
     distributed: str = ""
     cores: float = 1.0
     """Cores lent to the mesh; less than the machine has when its owner lends a share."""
+    cpus: int = 0
+    """Logical processors of the machine."""
     ram: int = 0
     """Bytes of memory lent to the mesh."""
     cpu_model: str = ""
@@ -110,6 +112,12 @@ class Sample:
     input_age: float | None = None
     """Seconds since somebody last used keyboard, mouse or terminal."""
     users: tuple[str, ...] = ()
+    number: int = 0
+    """Counts the samples of one agent's life from 1; by it one that comes twice is known."""
+    seconds: float = 0.0
+    """How long it covers, by the agent's monotonic clock."""
+    lent: bool = False
+    """The machine was lent in these seconds, and a worker was there."""
 
     @property
     def cpu_others(self) -> float:

@@ -100,6 +100,8 @@ class BeatReply(Message, frozen=True, kw_only=True, tag="beat-reply"):
     sequence: int
     gates: tuple[str, ...] = ()
     """Why the driver gives the node no tasks, in words; empty when it does."""
+    kept: int = 0
+    """Up to which beat of this connection the samples are on disk; what is not is sent again after a break."""
 
 
 class Denied(Message, frozen=True, kw_only=True, tag="denied"):

@@ -61,7 +61,8 @@ class AgentSocket(PeerSocket):
         match message:
             case Beat():
                 self._driver.agent_beat(peer.name, message)
-                self._say(BeatReply(sequence=message.sequence, gates=self._driver.gates(peer.name)))
+                kept = self._driver.ledger.kept(peer.name)
+                self._say(BeatReply(sequence=message.sequence, gates=self._driver.gates(peer.name), kept=kept))
             case Report():
                 self._driver.record(message.kind, f"{peer.name}: {message.text}", peer.name, **message.data)
             case Leaving():

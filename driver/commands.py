@@ -236,6 +236,22 @@ def nodes(as_json: bool, home: Path | None) -> None:
 
 
 @commands.command()
+@click.option("--days", type=click.FloatRange(0), default=30, show_default=True, help="How far back.")
+@click.option("--by", type=click.Choice(["node", "pool", "site", "day"]), default="node", help="[default: node]")
+@with_json
+@with_home
+def savings(days: float, by: str, as_json: bool, home: Path | None) -> None:
+    """Show what was harvested: hours lent, cores and GPUs used, and what that would have cost elsewhere."""
+    found = _ask(home).get(f"/v1/savings?days={days}&by={by}")
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    from .tables import show_savings
+
+    show_savings(found)
+
+
+@commands.command()
 @with_json
 @with_home
 def pools(as_json: bool, home: Path | None) -> None:

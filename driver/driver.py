@@ -28,10 +28,12 @@ from .books import Books, Record
 from .enrolment import mismatch
 from .health import Patience
 from .journal import Journal
+from .ledger import Ledger
 from .owner_rules import OwnerRules
 from .pools import pool_rows, pools_of, rules_of
 from .registry import HealthChange, Registry
 from .rights import LOCAL_ADMIN, Rights, RightsSettings
+from .savings import prices_of, summary
 from .scheduler_child import ChildSettings, SchedulerChild
 from .worker_probe import answers
 
@@ -52,6 +54,7 @@ class DriverSettings:
     patience: Patience
     history: int
     """Samples kept per node."""
+    ledger: Path
     owner_rules: Path
     """The administrator's policy file."""
 
@@ -78,6 +81,9 @@ class Driver:
         self.books = Books()
         self.rights = Rights(settings.rights, self.books, self.record, renew_own, wall, clock)
         self.registry = Registry(settings.patience, settings.history)
+        self.ledger = Ledger(settings.ledger)
+        self._ledger_kept = config.seconds("savings.kept")
+        self.prices = prices_of(config.value("savings"))
         self.owner_rules = OwnerRules(settings.owner_rules, self.record)
         self._versions = own_versions()
         self._listeners: set[Callable[[Record], None]] = set()
@@ -130,6 +136,7 @@ class Driver:
         await self.child.stop()
         self.record("driver-stopped", "The driver was stopped")
         self._journal.close()
+        self.ledger.close()
 
     async def _go_round(self) -> None:
         renewal = self._clock() + RENEWAL_SECONDS
@@ -137,7 +144,9 @@ class Driver:
             await asyncio.sleep(CHECK_SECONDS)
             if self._clock() > renewal:
                 renewal = self._clock() + RENEWAL_SECONDS
+                self.ledger.forget(self._wall() - self._ledger_kept)
                 self.rights.renew_own()
+            self.ledger.flush()
             self.owner_rules.look()
             for change in self.registry.check(self._clock(), CHECK_SECONDS):
                 self._on_health(change)
@@ -260,6 +269,16 @@ class Driver:
         self.record("node-drained", f"{name} runs nothing {kept}", name, left=left)
         return answer
 
+    def savings(self, since: float, by: str) -> dict[str, Any]:
+        """Return what was harvested and saved since a time (seconds since the epoch), by node, pool, site or day."""
+        return summary(self.ledger.rows(since, hourly=by == "day"), by, self.prices)
+
+    def metrics(self) -> bytes:
+        """Return the mesh as Prometheus reads it."""
+        from .metrics import Metrics, exposition
+
+        return exposition(Metrics(self.nodes(), self.ledger.total, self._scheduler_starts))
+
     def _known(self, name: str) -> None:
         if name not in self.books.nodes:
             raise Refused(f"No node is named {name!r}: `mesh nodes` shows them", 404)
@@ -287,6 +306,7 @@ class Driver:
         if self.books.nodes[name].facts != facts:
             self.record("node-facts", f"{name} said what it is", name, facts=plain(facts))
         self._agents[name] = leave
+        self.ledger.connected(name)
         self.registry.connected(name, incarnation, self._clock())
         self._changed = True
 
@@ -296,6 +316,8 @@ class Driver:
         if beat.worker != live.worker:
             live.refused = ""
         self.registry.beat(name, self._clock(), beat)
+        facts = self._node(name).facts
+        self.ledger.take(facts, live.incarnation, beat.sequence, beat.samples, self._wall())
         self._changed = True
 
     def agent_gone(self, name: str, incarnation: int, reason: str | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from typing import Any, ClassVar
 
 from tornado import web
@@ -15,6 +16,7 @@ from computemesh.protocol import plain
 
 from .books import Record
 from .driver import Driver
+from .savings import DAY_SECONDS, KINDS
 
 logger = logging.getLogger("computemesh.driver")
 EVERYONE = frozenset({Role.NODE, Role.USER, Role.ADMIN, Role.DRIVER})
@@ -141,6 +143,32 @@ class NodesRoute(Handler):
     def get(self) -> None:
         """Return the nodes with scores and gates."""
         self.answer(self.driver.described())
+
+
+class SavingsRoute(Handler):
+    """What was harvested."""
+
+    def get(self) -> None:
+        """Return hours, share of capacity and money of the last ``days``, by node, pool, site or day."""
+        days, by = self.get_query_argument("days", "30"), self.get_query_argument("by", "node")
+        try:
+            since = time.time() - DAY_SECONDS * float(days)
+        except ValueError:
+            since = -1.0
+        if not 0 <= since <= time.time():
+            raise Refused(f"days={days} is not usable: give a number of days", 400)
+        if by not in KINDS:
+            raise Refused(f"by={by} is not usable: give one of {', '.join(KINDS)}", 400)
+        self.answer(self.driver.savings(since, by))
+
+
+class MetricsRoute(Handler):
+    """For Prometheus, which shows a user's certificate as everybody does."""
+
+    def get(self) -> None:
+        """Return the metrics as text."""
+        self.set_header("content-type", "text/plain; version=0.0.4; charset=utf-8")
+        self.finish(self.driver.metrics())
 
 
 class PoolsRoute(Handler):
@@ -317,6 +345,8 @@ def routes(driver: Driver) -> list[Any]:
         (r"/v1/throughput", Throughput),
         (r"/v1/nodes", NodesRoute),
         (r"/v1/pools", PoolsRoute),
+        (r"/v1/savings", SavingsRoute),
+        (r"/metrics", MetricsRoute),
         (rf"/v1/nodes/{name}", NodeRoute),
         (rf"/v1/nodes/{name}/(cordon|uncordon|drain)", NodeAction),
         (r"/v1/why", Why),

@@ -177,6 +177,7 @@ def make_driver(place: Place, now: datetime.datetime) -> Driver:
         ),
         patience=Patience(beat, int(config.number("driver.suspected-after")), int(config.number("driver.dead-after"))),
         history=int(config.seconds("driver.history")),
+        ledger=place.home / "driver" / "ledger.sqlite",
         owner_rules=place.home / "driver" / "policy.toml",
     )
     driver = Driver(settings, Journal(folder / "journal.sqlite"), renew_own)

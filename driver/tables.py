@@ -79,6 +79,24 @@ def show_pools(pools: Iterable[Mapping[str, Any]]) -> None:
     console.print(table)
 
 
+def show_savings(found: Mapping[str, Any]) -> None:
+    """Print what was harvested, a line a node, pool, site or day, and the total."""
+    by, currency = str(found["by"]), found["currency"]
+    table = _table(by.upper(), "HOURS LENT", "CORE HOURS", "USED", "OF CAPACITY", "GPU HOURS USED", f"SAVED {currency}")
+    for line in [*found["lines"], {by: "total", **found["total"]}]:
+        table.add_row(
+            line[by],
+            f"{line['hours']:.1f}",
+            f"{line['core_hours_lent']:.1f}",
+            f"{line['core_hours_used']:.1f}",
+            f"{100 * line['used']:.0f} %",
+            f"{line['gpu_hours_used']:.1f}",
+            f"{line['saved']:.2f}",
+            style="bold" if line[by] == "total" else "",
+        )
+    _console().print(table)
+
+
 def show_node(node: Mapping[str, Any]) -> None:
     """Print one node whole."""
     facts, sample, score = node["facts"], node["sample"] or {}, node["score"]

@@ -55,7 +55,7 @@ GLANCE_SECONDS = 0.05
 GLANCE_AGE = 1.0
 """Input younger than that may be new since the last sample."""
 TOLD_SECONDS = 0.5
-"""How long an eviction waits for the driver to know of it."""
+"""How long an eviction, or a goodbye, waits for the driver to know of it."""
 SWEEP_SECONDS = 5.0
 """How long the end of everything below may take when the agent ends."""
 
@@ -89,6 +89,7 @@ class Agent:
         self._signs = Signs([] if plan.dedicated else find_signs())
         self._sampler = Sampler(self._accounting, gpus, self._sources, plan.home)
         self._samples: deque[Sample] = deque(maxlen=SAMPLES_KEPT)
+        self._unkept: deque[tuple[int, list[Sample]]] = deque(maxlen=SAMPLES_KEPT)
         self._reports: deque[protocol.Report] = deque(maxlen=REPORTS_KEPT)
         self._lending = Lending(
             Surface(plan.home / "node", plan.dedicated, has_desktop(), {"idle": plan.idle_after}), clock, self._note
@@ -115,7 +116,7 @@ class Agent:
         self._supervisor = Supervisor(worker, self._accounting, self._output, self._reports.append, own_address, random)
         lent = self._lent()
         hello = hello_of(lent.facts, next_incarnation(plan.identity.folder / "incarnation"))
-        self._link = Link(plan.identity, hello, self._next_beat, self._obey, self._note_round_trip)
+        self._link = Link(plan.identity, hello, self._next_beat, self._obey, self._note_round_trip, self._samples_kept)
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT.
@@ -140,6 +141,7 @@ class Agent:
             done, _ = await asyncio.wait({*serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if stopped in done:
                 logger.info("leaves by plan")
+                await self._link.told(TOLD_SECONDS)
                 await self._link.leave("its owner took it back" if self._leave_for_good else "the agent was stopped")
                 speaking.cancel()
             await self._supervisor.stop()
@@ -173,7 +175,7 @@ class Agent:
         while True:
             if asleep := wakefulness.look():
                 self._woke(asleep)
-            sample = self._newest = self._sampler.sample()
+            sample = self._newest = self._as_lent(self._sampler.sample())
             self._samples.append(sample)
             self._supervisor.guard_memory(self._sampler.members)
             self._end_strangers()
@@ -181,6 +183,10 @@ class Agent:
             self._show(self._view(sample))
             due = max(due + self._plan.sample_seconds, loop.time())
             await asyncio.sleep(due - loop.time())
+
+    def _as_lent(self, sample: Sample) -> Sample:
+        """Note in a sample whether the machine was lent while it was taken."""
+        return replace(sample, lent=self._harvest is Harvest.LENDING and bool(self._supervisor.address))
 
     def _decided(self, sample: Sample) -> Harvest:
         return self._lending.decide(sample, self._signs(), self._supervisor.pid is None)
@@ -316,6 +322,7 @@ class Agent:
                 logger.warning("%s", error)
             except DriverUnreachable as error:
                 logger.warning("%s", error)
+            self._keep_for_later()
             if self._connected:
                 backoff.reset()
             self._connected = False
@@ -331,6 +338,7 @@ class Agent:
         while self._reports and self._link.say(self._reports[0]):
             self._reports.popleft()
         samples = [self._samples.popleft() for _ in range(min(len(self._samples), SAMPLES_PER_BEAT))]
+        self._unkept.append((sequence, samples))
         return protocol.Beat(
             sequence=sequence,
             samples=tuple(samples),
@@ -339,6 +347,17 @@ class Agent:
             network=self._network,
             worker=self._supervisor.address,
         )
+
+    def _samples_kept(self, sequence: int) -> None:
+        """The driver has what was said up to a beat on disk."""
+        while self._unkept and self._unkept[0][0] <= sequence:
+            self._unkept.popleft()
+
+    def _keep_for_later(self) -> None:
+        """Say again to the next connection what this one's driver may not have kept."""
+        while self._unkept:
+            _, samples = self._unkept.pop()
+            self._samples.extendleft(reversed(samples))
 
     def _obey(self, order: protocol.Message) -> None:
         if isinstance(order, protocol.Welcome):

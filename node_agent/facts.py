@@ -79,6 +79,7 @@ def node_facts(
         computemesh=versions.computemesh,
         distributed=versions.distributed,
         cores=float(share.threads),
+        cpus=share.cores,
         ram=ram,
         cpu_model=cpu_model(),
         core_speed=speed * share.thread_speed,

@@ -44,13 +44,16 @@ class Link:
         beat: Callable[[int], protocol.Beat],
         ordered: Callable[[protocol.Message], None],
         measured: Callable[[float], None],
+        kept: Callable[[int], None] = lambda sequence: None,
     ) -> None:
-        """`beat` makes the next beat, `ordered` takes what the driver says, `measured` a round trip in seconds."""
+        """`beat` makes the next beat, `ordered` takes what the driver says, `measured` a round trip in seconds, and
+        `kept` the number of the last beat whose samples the driver has on disk."""
         self._identity = identity
         self._hello = hello
         self._beat = beat
         self._ordered = ordered
         self._measured = measured
+        self._kept = kept
         self._socket: WebSocketClientConnection | None = None
         self._sent: dict[int, float] = {}
         self._sequence = self._asked_after = 0
@@ -167,6 +170,7 @@ class Link:
             sent = self._sent.pop(order.sequence, None)
             if sent is not None:
                 self._measured(time.monotonic() - sent)
+            self._kept(order.kept)
             self.gates = order.gates
             if order.sequence > self._asked_after:
                 self._answered.set()

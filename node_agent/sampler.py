@@ -63,6 +63,7 @@ class Sampler:
         self._slow: _Slow | None = None
         self._slow_due = 0.0
         self._before: _Counters | None = None
+        self._number = 0
         self.members: list[Member] = []
         """Our processes at the last sample."""
         psutil.cpu_percent()
@@ -73,6 +74,7 @@ class Sampler:
         if self._slow is None or now >= self._slow_due:
             self._slow, self._slow_due = self._look_slowly(), now + SLOW_SECONDS
         slow, before = self._slow, self._before
+        self._number += 1
         cpu = psutil.cpu_percent()
         after = self._before = self._count(now)
         return Sample(
@@ -91,6 +93,8 @@ class Sampler:
             temperature=slow.temperature,
             input_age=least_age(self._sources),
             users=slow.users,
+            number=self._number,
+            seconds=after.time - before.time if before else 0.0,
         )
 
     def _gpu_samples(self) -> tuple[GpuSample, ...]:

@@ -36,6 +36,34 @@ def test_a_driver_killed_without_notice_leaves_nothing_running_and_starts_again(
     assert house.client.nodes() == ()
 
 
+def test_each_second_that_was_lent_counts_once_though_the_driver_is_killed(house: House):
+    house.join("desk")
+    house.lending("desk")
+
+    def lent() -> dict[int, float]:
+        history = house.client.get("/v1/nodes/desk")["history"]
+        return {sample["number"]: sample["seconds"] for sample in history if sample["lent"]}
+
+    def noted() -> float:
+        return 3600 * house.client.get("/v1/savings")["total"]["hours"]
+
+    until(lambda: len(lent()) >= 4, "some lent seconds")
+    seen = lent()
+    house.processes["driver"].kill()
+    house.processes.pop("driver").wait()
+    house.up()
+    house.lending("desk")
+
+    def exact() -> bool:
+        all_lent = {**seen, **lent()}
+        return abs(noted() - sum(all_lent.values())) < 0.01
+
+    until(exact, "the ledger to be exact")
+    later = lent()
+    assert min(later) <= max(seen) + 1, "what the killed driver had not written was sent again"
+    assert "desk" in mesh("savings", "--home", str(house.home)).stdout
+
+
 def test_the_scheduler_is_restarted_and_open_futures_end_with_an_error(house: House):
     house.join("desk")
     house.lending("desk")
