@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from .owner_commands import leave, pause, policy, resume, status
+from .owner_commands import leave, pause, policy, resume, service, status
 
 
 @click.group()
@@ -17,7 +17,7 @@ def commands() -> None:
     """The agent's commands."""
 
 
-for owners in (pause, resume, leave, status, policy):
+for owners in (pause, resume, leave, status, policy, service):
     commands.add_command(owners)
 
 

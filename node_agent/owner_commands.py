@@ -190,6 +190,60 @@ def explain(home: Path | None) -> None:
     click.echo(_ask(home, "status")["sentence"])
 
 
+# ---------------------------------------------------------------- the service
+
+
+@click.group()
+def service() -> None:
+    """Run the agent as a service: it starts with the machine (or at your logon) and stays in the background."""
+
+
+def _with_system(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option("--system", is_flag=True, help="Of the machine rather than yours; needs root (systemd).")(
+        command
+    )
+
+
+@service.command(name="install")
+@_with_system
+@with_home
+def install_service(system: bool, home: Path | None) -> None:
+    """Install and start the service. Join once before, by hand."""
+    from computemesh.identity import home_folder
+
+    from .service import install, this_service
+
+    install(*this_service(home_folder(home), system=system))
+    click.echo("Installed and started. `mesh status` says what it does, `mesh service uninstall` removes it.")
+
+
+@service.command(name="uninstall")
+@_with_system
+@with_home
+def uninstall_service(system: bool, home: Path | None) -> None:
+    """Stop the service and remove every trace of it."""
+    from computemesh.identity import home_folder
+
+    from .service import this_service, uninstall
+
+    _, manager = this_service(home_folder(home), system=system)
+    click.echo("Removed." if uninstall(manager) else "There was no service.")
+
+
+@service.command(name="status")
+@_with_system
+@with_home
+def service_status(system: bool, home: Path | None) -> None:
+    """Say whether the service is installed and runs."""
+    from computemesh.identity import home_folder
+
+    from .service import status as said
+    from .service import this_service
+
+    _, manager = this_service(home_folder(home), system=system)
+    click.echo(said(manager))
+
+
 def _file(home: Path | None) -> Path:
     from computemesh.identity import home_folder
 
