@@ -21,11 +21,13 @@ from tornado import httpserver, web
 
 from computemesh import config
 from computemesh.certificates import Role
+from computemesh.driver_client import host_and_port
 from computemesh.errors import BadConfiguration, DriverError
 from computemesh.identity import load_identity, write_private
 from computemesh.locks import HeldElsewhere, held
 
 from .agent_socket import AgentSocket
+from .announcing import announced
 from .authority import Granted, open_authority, own_identity
 from .driver import Driver, DriverSettings
 from .feed import Feed
@@ -213,6 +215,11 @@ async def serve(place: Place, ready: Callable[[Driver], None], stop: asyncio.Eve
         )
         server.add_sockets(sockets)
         await driver.start()
+        announcing = contextlib.AsyncExitStack()
+        if config.value("driver.announce"):
+            host, port = host_and_port(driver.settings.identity.driver)
+            pin = driver.settings.rights.authority.pin
+            await announcing.enter_async_context(announced(host, port, pin, place.host))
         try:
             started = asyncio.create_task(driver.child.started.wait())
             stopped = asyncio.create_task(stop.wait())
@@ -223,6 +230,7 @@ async def serve(place: Place, ready: Callable[[Driver], None], stop: asyncio.Eve
             await stopped
             started.cancel()
         finally:
+            await announcing.aclose()
             server.stop()
             feed.stop()
             await server.close_all_connections()

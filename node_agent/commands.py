@@ -25,6 +25,7 @@ for owners in (pause, resume, leave, status, policy, service):
 @click.argument("host", required=False)
 @click.option("--token", default="", help="ID.SECRET from `mesh token create --role node`; needed once.")
 @click.option("--ca", default="", help="sha256:… of the mesh's CA, from the join command; needed once.")
+@click.option("--tailscale", is_flag=True, help="Find the driver among Tailscale's peers (tag:mesh-driver).")
 @click.option("--name", default="", help="Name of this node.  [default: the host's name]")
 @click.option(
     "--dedicated/--not-dedicated", default=None, help="Nobody works at this machine: lend it always.  [default: not]"
@@ -44,6 +45,7 @@ def join(
     host: str | None,
     token: str,
     ca: str,
+    tailscale: bool,
     name: str,
     dedicated: bool | None,
     threads: int | None,
@@ -54,12 +56,12 @@ def join(
     service: bool,
     home: Path | None,
 ) -> None:
-    """Lend this machine to the mesh at HOST[:PORT], until stopped.
+    """Lend this machine to the mesh at HOST[:PORT], until stopped. Without HOST the driver is looked for nearby.
 
     The first time needs the join command's --token and --ca; after that `mesh join` alone is enough: what you said of
     --cpu, --threads, --memory, --site, --pool and --dedicated is kept until you say otherwise.
     """
     from .joining import Asked, run_agent
 
-    asked = Asked(host or "", token, ca, name, dedicated, threads, cpu, memory, site, pools, service)
+    asked = Asked(host or "", token, ca, name, dedicated, threads, cpu, memory, site, pools, service, tailscale)
     run_agent(asked, home)

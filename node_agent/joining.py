@@ -21,6 +21,7 @@ from computemesh.requirement import requirement_from
 
 from .agent import Agent, AgentPlan
 from .benchmark import core_speed
+from .discovery import announced_drivers, first_that_answers, tailscale_drivers, tailscale_status
 from .facts import cpu_model, node_facts
 from .gpu import find_gpus
 from .log_files import log_to
@@ -48,6 +49,7 @@ class Asked:
     site: str
     pools: tuple[str, ...]
     service: bool
+    tailscale: bool = False
 
 
 def run_agent(asked: Asked, home: Path | None) -> None:
@@ -149,14 +151,17 @@ def identity_for(asked: Asked, folder: Path) -> Identity:
     except NoMesh:
         stored = None
     if asked.token:
-        if not asked.host or not asked.ca:
-            missing = "the driver's address" if not asked.host else "--ca sha256:…"
-            raise BadConfiguration(f"--token needs {missing} too: copy the whole join command that `mesh up` printed")
+        if not asked.ca:
+            raise BadConfiguration("--token needs --ca sha256:… too: copy the join command that `mesh up` printed")
         name = asked.name or default_name(socket.gethostname())
         try:
-            return enrol(asked.host, asked.ca, asked.token, folder, name, (Role.NODE,))
+            return first_that_answers(
+                _candidates(asked),
+                lambda address: enrol(address, asked.ca, asked.token, folder, name, (Role.NODE,)),
+                "is marked among Tailscale's peers" if asked.tailscale else "announces itself on this network",
+            )
         except Refused as error:
-            if stored is None or host_and_port(stored.driver) != host_and_port(asked.host):
+            if stored is None or (asked.host and host_and_port(stored.driver) != host_and_port(asked.host)):
                 raise
             # The join command was used a second time, as people do: its token is spent, the machine is in the mesh.
             logger.warning("%s; this machine is enrolled as %s already and goes on as that", error, stored.name)
@@ -172,6 +177,16 @@ def identity_for(asked: Asked, folder: Path) -> Identity:
             "with a new token"
         )
     return moved(stored, asked.host) if asked.host else stored
+
+
+def _candidates(asked: Asked) -> list[str]:
+    """Return where the driver may be: as said, else as it is found."""
+    if asked.host:
+        return [asked.host]
+    if asked.tailscale:
+        return tailscale_drivers(tailscale_status())
+    logger.info("looking for the driver on this network")
+    return announced_drivers(asked.ca)
 
 
 def check_name(name: str) -> None:

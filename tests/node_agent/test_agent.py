@@ -318,7 +318,7 @@ async def test_worker_and_capsules_step_back_for_an_owner(mesh: Mesh) -> None:
     ("options", "words"),
     [
         ([], "This machine is in no mesh yet"),
-        (["--token", "a.b"], "--token needs the driver's address too"),
+        (["--token", "a.b"], "--token needs --ca"),
         (["{driver}", "--token", "a.b"], "--token needs --ca"),
         (["{driver}", "--token", "a.b", "--ca", "{pin}"], "The token is unknown, used or expired"),
         (["{driver}", "--token", "a.b", "--ca", "sha256:" + 64 * "0"], "is not the one in the join command"),

@@ -90,7 +90,7 @@ class House:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={**os.environ, **environment},
+                env={**os.environ, "DASK_COMPUTEMESH__DRIVER__ANNOUNCE": "False", **environment},
             )
         self.processes[name] = process
         return process
