@@ -162,6 +162,8 @@ class Supervisor:
 
     def freeze(self) -> None:
         """Stop all of our processes at once, but for the worker's own, which may hand its queue back first."""
+        # One that ends meanwhile, or has not begun, starts when all goes on.
+        self._wanted.clear()
         worker = self.pid
         if worker is None or self.held:
             return
@@ -181,6 +183,7 @@ class Supervisor:
 
     def go_on(self) -> None:
         """Let all of it go on where it was."""
+        self._wanted.set()
         worker, self.held = self.pid, False
         if worker is None:
             return

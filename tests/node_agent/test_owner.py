@@ -173,6 +173,20 @@ async def test_the_owner_is_obeyed_while_the_driver_is_away(mesh: Mesh, display:
     task.release()
 
 
+async def test_a_worker_that_dies_while_its_owner_is_there_is_not_started_again(mesh: Mesh, display: str) -> None:
+    mesh.policy("n1", idle="1 s", resume="5 s", evict="1 h")
+    agent = await mesh.join("n1", "--service", DISPLAY=display)
+    worker = await mesh.worker_of(agent)
+    press(display)
+    await eventually(lambda: all_frozen(agent), "all is frozen")
+    worker.kill()
+    await eventually(lambda: not below(agent), "nothing of it is left")
+    before = len(mesh.driver.of(protocol.Beat))
+    await eventually(lambda: len(mesh.driver.of(protocol.Beat)) > before + 15 or below(agent), "some beats")
+    assert harvest(mesh) is not Harvest.SUSPENDED or not below(agent)
+    await eventually(lambda: harvest(mesh) is Harvest.LENDING and below(agent), "lent again, with a new worker")
+
+
 # ---------------------------------------------------------------- the owner's word
 
 
