@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from .frames import Buffer, Kind, pack, read_frame, unpack, write_frame
+from .preloading import wanted
 from .processes import forget_peak_memory, peak_memory
 
 
@@ -188,7 +189,7 @@ def _spent() -> float:
 
 
 def _usage(began: float, again: bool) -> bytes:
-    used = {"cpu": _spent() - began, "peak": peak_memory(), "stop": time.monotonic(), "again": again}
+    used = {"cpu": _spent() - began, "peak": peak_memory(), "stop": time.monotonic(), "again": again, "later": wanted()}
     return json.dumps(used).encode()
 
 

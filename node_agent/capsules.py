@@ -296,6 +296,8 @@ class CapsuleExecutor(Executor):
         about = json.loads(bytes(frame.parts[0]))
         self._remember(run, about["cpu"], about["peak"], handed)
         run.again = about["again"]
+        if about["later"]:
+            self.spares.preload_later()
         return _read_final(frame.kind, frame.parts)
 
     def _remember(self, run: Run, cpu: float, peak: int, handed: float) -> None:

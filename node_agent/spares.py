@@ -25,6 +25,7 @@ from computemesh.errors import TaskDied
 
 from .frames import Frame, Kind, read_frame
 from .processes import LINUX, signal_group
+from .zygote import FORK, LATER
 
 logger = logging.getLogger("computemesh.node_agent")
 
@@ -78,6 +79,7 @@ class Spares:
         self._waiting = 0
         self._closing = False
         self._failure = ""
+        self._later = False
         self._capsules: dict[int, Capsule] = {}
         self._wake_end, self._wake_start = socket.socketpair()
         self._wake_start.setblocking(False)
@@ -105,6 +107,12 @@ class Spares:
                 self._waiting -= 1
         self._wake()
         return capsule
+
+    def preload_later(self) -> None:
+        """Have the capsules to come start with what few tasks need, since one here did."""
+        if not self._later:
+            self._later = True
+            self._wake()
 
     @property
     def ready(self) -> int:
@@ -161,10 +169,13 @@ class Spares:
         command = [sys.executable, "-m", "computemesh.node_agent.zygote", str(theirs.fileno()), str(os.getpid())]
         zygote = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
         theirs.close()
-        made = False
+        made = told_later = False
         try:
             notices = b""
             while not self._closing:
+                if self._later and not told_later and not self._wants_more():
+                    control.send(LATER)
+                    told_later = True
                 while self._wants_more():
                     self._fork(control)
                     made = True
@@ -196,7 +207,7 @@ class Spares:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
         try:
             with theirs:
-                socket.send_fds(control, [b"f"], [theirs.fileno()])
+                socket.send_fds(control, [FORK], [theirs.fileno()])
             ours.settimeout(START_SECONDS)
             process = _process_of(read_frame(ours))
             ours.settimeout(None)

@@ -4,31 +4,26 @@ A fork of it is a warm spare within milliseconds, where a fresh interpreter take
 and no state, so its forks start clean. It is every capsule's parent: it reaps them, ends what they leave behind, and
 reports how they ended. It ends with its worker, and they end with it.
 
-On its control socket it receives one byte per wanted capsule with the capsule's channel as a passed descriptor, and
-sends one line of JSON per ended one.
+On its control socket it receives one byte per wanted capsule with the capsule's channel as a passed descriptor, or
+one that tells it to import more; it sends one line of JSON per ended capsule.
 """
 
 from __future__ import annotations
 
 import contextlib
-import gc
-import importlib
 import json
 import os
 import select
 import signal
 import socket
 import sys
-from importlib.metadata import entry_points
 from typing import NoReturn
 
+from . import preloading
 from .processes import adopt_orphans, children_of, die_with_parent, end_children, signal_group
 
-PRELOADED = ("cloudpickle", "msgspec.msgpack", "distributed.worker", "numpy.random", "computemesh.output")
-
-PRELOAD_GROUP = "computemesh.capsule_preload"
-"""Entry points by which other rooms name modules that their tasks need at once."""
-
+FORK, LATER = b"f", b"l"
+"""What it is told: to fork a capsule, or to import what few tasks need."""
 SWEEP_SECONDS = 10.0
 """How long the end of everything below may take."""
 
@@ -40,11 +35,8 @@ def main() -> None:
     adopt_orphans()
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for name in (*PRELOADED, *(point.value for point in entry_points(group=PRELOAD_GROUP))):
-        with contextlib.suppress(ModuleNotFoundError):
-            importlib.import_module(name)
-    gc.collect()
-    gc.freeze()
+    preloading.load(preloading.first())
+    preloading.later()  # read here, so that forks need not
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
     _serve(control)
@@ -71,7 +63,10 @@ def _serve(control: socket.socket) -> None:
                 asked = b""
             if not asked:
                 break
-            capsules.add(_fork(control, descriptors[0], (woken, wake)))
+            if asked == LATER:
+                preloading.load(preloading.later())
+            else:
+                capsules.add(_fork(control, descriptors[0], (woken, wake)))
     _sweep(capsules)
 
 

@@ -500,3 +500,19 @@ def test_zygote_ends_in_order_when_its_worker_dies_with_a_report_unread() -> Non
     ours.close()
     _, printed = zygote.communicate(timeout=30)
     assert (zygote.returncode, "Traceback" in printed) == (0, False), printed
+
+
+async def test_what_few_tasks_need_is_imported_for_capsules_to_come_once_one_has_used_it(cluster: Cluster) -> None:
+    def imported(use: bool) -> bool:
+        import sys
+
+        before = "ipykernel.kernelapp" in sys.modules
+        if use:
+            import ipykernel.kernelapp  # noqa: F401
+        return before
+
+    assert not await cluster.submit(imported, False)
+    assert not await cluster.submit(imported, True)
+    deadline = time.monotonic() + BOUND
+    while not await cluster.submit(imported, False):
+        assert time.monotonic() < deadline
