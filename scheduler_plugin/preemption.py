@@ -35,6 +35,8 @@ class Preemption:
         self._scheduler, self._roster = scheduler, roster
         self._stock = scheduler.remove_worker
         self._removals: set[asyncio.Task[Any]] = set()
+        self._named: set[str] = set()
+        """Nodes that have named their worker: only such a one can take it away."""
 
     def install(self, shadows: Shadows) -> None:
         """See to it that no task is blamed for its machine's owner."""
@@ -49,7 +51,12 @@ class Preemption:
     def look(self, places: list[Place]) -> None:
         """Remove the workers of those nodes that have given them back."""
         for place in places:
-            if given_back(place.node) and place.address in self._scheduler.workers:
+            if place.node is not None and place.node.worker:
+                self._named.add(place.name)
+            elif given_back(place.node) and place.name in self._named:
+                self._named.discard(place.name)
+                if place.address not in self._scheduler.workers:
+                    continue
                 removal = asyncio.ensure_future(
                     self.remove_worker(
                         place.address, stimulus_id=f"mesh-evict-{time.time()}", expected=True, close=False

@@ -45,6 +45,7 @@ async def test_what_ran_on_a_machine_that_is_given_back_runs_elsewhere_and_is_no
             future = m.client.submit(held, 5, pure=False, key="work")
             await m.until(lambda future=future: m.state(future) == "processing")
             address = m.workers["laptop"].address
+            m.plugin.set_nodes((node("laptop", worker=address), node("desk")))
             m.plugin.set_nodes((node("laptop", harvest=Harvest.EVICTING), node("desk")))
             await m.until(lambda address=address: address not in m.scheduler.workers)
             assert m.scheduler.tasks["work"].suspicious == 0
