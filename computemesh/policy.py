@@ -145,7 +145,9 @@ def _names(value: Any) -> Allowed:
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
         raise ValueError("give a list of names")
     found = frozenset(part.strip() for part in parts if part.strip())
-    return None if found in (frozenset(), frozenset({"all"})) else found
+    if not found:
+        raise ValueError("an empty list could mean all or nobody: give names, or 'all'")
+    return None if found == frozenset({"all"}) else found
 
 
 def _networks(value: Any) -> Allowed:
@@ -178,6 +180,8 @@ def _lines(value: Any) -> list[str]:
 
 def _calendar_lines(value: Any) -> list[str]:
     lines = _lines(value)
+    if not lines:
+        raise ValueError("an empty list could mean always or never: give windows, 'always' or 'never'")
     calendar_of(lines)
     return lines
 

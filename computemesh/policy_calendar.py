@@ -9,7 +9,7 @@
     always, never
 
 A holiday is no weekday and counts as a weekend. Times are the wall clock's of the calendar's zone. Where a clock change
-makes a time ambiguous, a window begins at the later and ends at the earlier of the two: the owner comes first.
+makes a time come twice or not at all, a window begins at the later reading and ends at the earlier: owner first.
 """
 
 from __future__ import annotations
@@ -136,17 +136,18 @@ class Calendar:
             day = today + dt.timedelta(days=offset)
             for window in self.windows:
                 if window.covers(day, day in self.holidays):
-                    yield (
-                        _moment(day, window.start, zone, 1),
-                        _moment(day if window.end > window.start else day + dt.timedelta(days=1), window.end, zone, 0),
-                    )
+                    last = day if window.end > window.start else day + dt.timedelta(days=1)
+                    # A time that comes twice, or not at all at a clock change, is read against the lending.
+                    yield max(_moments(day, window.start, zone)), min(_moments(last, window.end, zone))
 
 
-def _moment(day: dt.date, minute: int, zone: dt.tzinfo | None, fold: int) -> dt.datetime:
+def _moments(day: dt.date, minute: int, zone: dt.tzinfo | None) -> list[dt.datetime]:
+    """Return both readings of a wall clock's time; they differ only around a clock change."""
     days, minute = divmod(minute, MINUTES)
-    naive = dt.datetime.combine(day + dt.timedelta(days=days), dt.time(minute // 60, minute % 60, fold=fold))
-    local = naive.replace(tzinfo=zone) if zone is not None else naive.astimezone()
-    return local.astimezone(dt.UTC)
+    naive = dt.datetime.combine(day + dt.timedelta(days=days), dt.time(minute // 60, minute % 60))
+    folds = [naive.replace(fold=fold) for fold in (0, 1)]
+    local = [each.replace(tzinfo=zone) if zone is not None else each.astimezone() for each in folds]
+    return [each.astimezone(dt.UTC) for each in local]
 
 
 def _zone(name: str) -> dt.tzinfo | None:

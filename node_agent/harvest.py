@@ -29,6 +29,10 @@ LOAD_LOWER, HEAT_LOWER, CHARGE_UPPER, ROOM_UPPER = 0.7, 5.0, 5.0, 1.2
 """The second thresholds: part of the load ceiling, °C below, percent of charge above, times the room to keep."""
 
 
+STILL_THERE = 2.0
+"""Seconds since the last input up to which somebody who has come back is still there, for a suspend delay."""
+
+
 class Cause(StrEnum):
     """Why a machine is not lent."""
 
@@ -122,19 +126,19 @@ def decide(policy: Policy, signs: Signs, standing: Standing, now: Moment) -> Sta
     used = len(causes) > len(forbidden)
     match standing.state:
         case Harvest.LENDING:
-            return _while_lending(policy, found, now.seconds, used=used)
+            return _while_lending(policy, found, now.seconds, signs.input_age if used else None)
         case Harvest.SUSPENDED:
             if Cause.PAUSE in causes or now.seconds - standing.since >= policy.evict:
                 return _turned(found, Harvest.EVICTING, now.seconds)
             return found if causes else _turned(found, Harvest.LENDING, now.seconds)
         case Harvest.EVICTING if not signs.cleared:
-            # What was frozen is not thawed any more; what may end by itself is frozen when somebody comes.
-            return replace(found, grace=0.0) if used or Cause.PAUSE in causes else found
+            # What was frozen is not thawed any more; what may end by itself is frozen when the machine needs it.
+            return found if all(cause in GENTLE for cause in causes) else replace(found, grace=0.0)
     state = Harvest.OWNER if used else Harvest.IDLE if causes else Harvest.LENDING
     return found if state is standing.state else _turned(found, state, now.seconds)
 
 
-def _while_lending(policy: Policy, found: Standing, now: float, *, used: bool) -> Standing:
+def _while_lending(policy: Policy, found: Standing, now: float, input_age: float | None) -> Standing:
     causes = found.causes
     if not causes:
         return replace(found, present_since=None)
@@ -142,10 +146,12 @@ def _while_lending(policy: Policy, found: Standing, now: float, *, used: bool) -
         return _turned(found, Harvest.EVICTING, now)
     if all(cause in GENTLE for cause in causes):
         return replace(_turned(found, Harvest.EVICTING, now), grace=policy.evict)
-    if used and len(causes) == 1 and policy.suspend:
+    if causes == (Cause.INPUT,) and policy.suspend and input_age is not None:
         since = now if found.present_since is None else found.present_since
         if now - since < policy.suspend:
             return replace(found, present_since=since)
+        if input_age > STILL_THERE:
+            return replace(found, present_since=None)
     return _turned(found, Harvest.SUSPENDED, now)
 
 

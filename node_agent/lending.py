@@ -53,6 +53,7 @@ class Lending:
     ) -> None:
         self._surface, self._clock, self._report, self._look = surface, clock, report, networks
         self.file = surface.folder.parent / "policy.toml"
+        self._good = surface.folder / "policy-good.toml"
         self._text: str | None = None
         self._owner: dict[str, Any] = {}
         self._rules = _kept_rules(surface.folder / "policy-rules.json")
@@ -116,6 +117,7 @@ class Lending:
         try:
             text = load(self.file)
             if text == self._text:
+                self.error = ""
                 return
             owner = read_text(text, str(self.file))
         except BadConfiguration as error:
@@ -123,11 +125,15 @@ class Lending:
                 self.error = str(error)
                 logger.warning("%s; the last good policy counts", error)
                 self._report("policy-refused", f"The owner's policy cannot be used: {error}")
+                if self._text is None:
+                    self._owner = _last_good(self._good)
+                    self._settle()
             return
         if self._text is not None:
             logger.info("the policy file has changed")
             self._report("policy-changed", "The owner's policy has changed")
         self._text, self._owner, self.error = text, owner, ""
+        write_private(self._good, text.encode())
         self._settle()
 
     def rules_are(self, rules: Mapping[str, Mapping[str, Any]]) -> None:
@@ -172,6 +178,16 @@ class Lending:
         if was:
             self._report("node-resumed", f"It may be lent again: {why}")
         return was
+
+
+def _last_good(file: Path) -> dict[str, Any]:
+    """Return the policy that counted before; without one nothing is lent: nobody knows what the owner allows."""
+    if file.exists():
+        try:
+            return read_text(load(file), str(file))
+        except BadConfiguration as error:
+            logger.warning("%s", error)
+    return read_values({"calendar": "never"})
 
 
 def _kept_rules(file: Path) -> dict[str, dict[str, Any]]:

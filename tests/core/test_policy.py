@@ -63,6 +63,8 @@ def test_every_field_has_a_value_that_its_example_shows():
         ("idle = \n", "line 1: this is no TOML"),
         ('idle = "1 min"\nidle = "2 min"', "line 2: this is no TOML"),
         ("users = 5", "list of names"),
+        ("users = []", "could mean all or nobody"),
+        ("calendar = []", "could mean always or never"),
     ],
 )
 def test_a_wrong_line_is_named_with_what_is_allowed(text, says):

@@ -88,6 +88,16 @@ def test_an_hour_that_comes_twice_counts_for_the_owner():
     assert not ending.is_open(at("2026-10-25 02:15", fold=1))
 
 
+def test_an_hour_that_does_not_come_counts_for_the_owner():
+    calendar = calendar_of("daily 02:30-06:00", zone="Europe/Berlin")
+    # At 2:00 it becomes 3:00: half past two is read as 3:30.
+    assert not calendar.is_open(at("2026-03-29 03:15"))
+    assert calendar.is_open(at("2026-03-29 03:30"))
+    ending = calendar_of("daily 00:00-02:30", zone="Europe/Berlin")
+    assert ending.is_open(at("2026-03-29 01:15"))
+    assert not ending.is_open(at("2026-03-29 03:00"))
+
+
 def test_two_calendars_are_open_together_when_both_are():
     both = calendar_of("weekdays 18:00-08:00", zone="Europe/Berlin").both(
         calendar_of("daily 20:00-22:00", zone="Europe/Berlin")

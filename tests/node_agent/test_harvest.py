@@ -97,11 +97,16 @@ def test_an_owner_who_stays_gets_all_of_it_back():
     assert machine.after(1) is Harvest.LENDING
 
 
-def test_with_a_suspend_delay_a_single_key_changes_nothing():
+def test_with_a_suspend_delay_a_single_key_changes_nothing_and_staying_does():
     machine = lending(replace(POLICY, suspend=5))
     machine.touch()
-    assert machine.after(4) is Harvest.LENDING
-    assert machine.after(1) is Harvest.SUSPENDED
+    assert machine.after(29) is Harvest.LENDING
+    for _ in range(5):
+        machine.touch()
+        assert machine.after(1) in (Harvest.LENDING, Harvest.SUSPENDED)
+    machine.touch()
+    machine.after(1)
+    assert machine.standing.state is Harvest.SUSPENDED
 
 
 @pytest.mark.parametrize(("desktop", "state"), [(True, Harvest.OWNER), (False, Harvest.LENDING)])
@@ -177,6 +182,11 @@ def test_when_the_calendar_ends_what_runs_may_end_within_the_grace():
     assert machine.standing.grace == 60
     machine.touch()
     assert machine.standing.grace == 0, "the owner has come meanwhile"
+    for bad, _, within in CAUSES.values():
+        other = lending(replace(POLICY, calendar=calendar_of("daily 10:00-12:01", zone="UTC")))
+        other.after(61)
+        other.after(within, **bad)
+        assert other.standing.grace == 0, "the machine needs its strength meanwhile"
 
 
 def test_a_metered_network_is_like_a_closed_calendar():

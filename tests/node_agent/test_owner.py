@@ -250,6 +250,11 @@ async def test_a_changed_policy_counts_at_once_and_a_bad_one_changes_nothing(mes
     assert "the last good one counts" in await said(agent.home, "status")
     code, text = await asyncio.to_thread(mesh_command, agent.home, "policy", "check")
     assert (code, "line 7" in text) == (1, True)
+    agent.process.terminate()
+    await agent.ends()
+    agent = await mesh.join("n1", "--service")
+    text = await eventually(lambda: mesh_command(agent.home, "status")[1].count("lends it never"), "the last good one")
+    assert below(agent) == [], "over a restart too"
 
     mesh.policy("n1", idle="0 s")
     await eventually(lambda: harvest(mesh) is Harvest.LENDING, "lent again")
