@@ -28,7 +28,7 @@ from .result import Direction, Result, median, spread_of
 
 GOAL = 0.250
 POLICY = (
-    'idle = "300 ms"\nresume = "300 ms"\nevict = "1 h"\nothers-cpu = "100 %"\nkeep-disk = "0 B"\nkeep-ram = "0 B"\n'
+    'idle = "2 s"\nresume = "2 s"\nevict = "1 h"\nothers-cpu = "100 %"\nkeep-disk = "0 B"\nkeep-ram = "0 B"\n'
 )
 BUSY = """
 import subprocess, time
