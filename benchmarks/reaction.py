@@ -27,9 +27,7 @@ from computemesh.node_agent.reins import state_of
 from .result import Direction, Result, median, spread_of
 
 GOAL = 0.250
-POLICY = (
-    'idle = "2 s"\nresume = "2 s"\nevict = "1 h"\nothers-cpu = "100 %"\nkeep-disk = "0 B"\nkeep-ram = "0 B"\n'
-)
+POLICY = 'idle = "2 s"\nresume = "2 s"\nevict = "1 h"\nothers-cpu = "100 %"\nkeep-disk = "0 B"\nkeep-ram = "0 B"\n'
 BUSY = """
 import subprocess, time
 child = subprocess.Popen(["sleep", "100000"])
